@@ -104,11 +104,12 @@ absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
   if (const auto quota = session->quota(index_)) state_.pool->ledger().SetQuota(opened->account(), quota);
   session->SetOpen(index_, transport);
   AddToEpoll(epoll_.get(), opened->transport().doorbell());
-  if (const auto* wish = profiles_.Find(session->id(), session->peer().tenant, NowNs())) {
-    uint64_t commands = wish->capacity;
-    for (const Turn& turn : turns_) commands += turn.session->recorder().capacity(Audience::kOperators);
-    if (commands <= trace::Profile::kMaxCommands)
-      opened->recorder().Start(Audience::kOperators, wish->capacity, wish->until_ns);
+  for (const Audience audience : {Audience::kOperators, Audience::kUser}) {
+    const auto* const wish = profiles_.Find(audience, session->id(), session->peer().tenant, NowNs());
+    if (wish == nullptr) continue;
+    const uint64_t others = ProfiledCommands(audience, {.session = session->id()});
+    if (others + wish->capacity <= trace::Profile::MostCommands(audience))
+      opened->recorder().Start(audience, wish->capacity, wish->until_ns);
   }
   sessions_.emplace(session->id(), opened.get());
   turns_.push_back({std::move(opened), &policy_->Add(session->peer().tenant)});
@@ -149,29 +150,45 @@ void Lane::Archive(DeviceSession& session, const std::string& reason, bool fault
   if (fault || unfinished) options_.on_crash(index_, ended_.sessions().back());
 }
 
-size_t Lane::StartProfile(const trace::Selection& selection, size_t capacity, uint64_t until_ns) {
-  profiles_.Start({selection, capacity, until_ns});
-  return ForSelected(selection, [&](trace::Recorder& recorder) {
-    recorder.Start(Audience::kOperators, capacity, until_ns);
+uint64_t Lane::ProfiledCommands(Audience audience, const trace::Selection& besides) const {
+  uint64_t commands = 0;
+  for (const Turn& turn : turns_)
+    if (!besides.Has(turn.session->id(), turn.session->peer().tenant))
+      commands += turn.session->recorder().capacity(audience);
+  return commands;
+}
+
+absl::Status Lane::AdmitProfiles(const trace::Profiles::Wish& wish) const {
+  const uint64_t most = trace::Profile::MostCommands(wish.audience);
+  const uint64_t others = ProfiledCommands(wish.audience, wish.selection);
+  const auto sessions = static_cast<uint64_t>(std::ranges::count_if(turns_, [&](const Turn& turn) {
+    return wish.selection.Has(turn.session->id(), turn.session->peer().tenant);
+  }));
+  if (others <= most && std::max<uint64_t>(sessions, 1) * wish.capacity <= most - others)
+    return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("a profile of ", wish.capacity, " commands for ", sessions,
+                                                   sessions == 1 ? " session; " : " sessions; ", others,
+                                                   " of the ", most,
+                                                   " that may be kept on a device are in use"));
+}
+
+absl::StatusOr<size_t> Lane::StartProfile(const trace::Profiles::Wish& wish) {
+  RETURN_IF_ERROR(AdmitProfiles(wish));
+  profiles_.Start(wish);
+  return ForSelected(wish.selection, [&](trace::Recorder& recorder) {
+    recorder.Start(wish.audience, wish.capacity, wish.until_ns);
   });
 }
 
-size_t Lane::StopProfile(const trace::Selection& selection) {
-  profiles_.Stop(selection);
-  return ForSelected(selection, [](trace::Recorder& recorder) { recorder.Stop(Audience::kOperators); });
+size_t Lane::StopProfile(Audience audience, const trace::Selection& selection) {
+  profiles_.Stop(audience, selection);
+  return ForSelected(selection, [&](trace::Recorder& recorder) { recorder.Stop(audience); });
 }
 
 absl::Status Lane::StartClientProfile(uint64_t session, size_t capacity) {
   DeviceSession* const client = Find(session);
   if (client == nullptr) return absl::UnavailableError("the session is being closed");
-  uint64_t others = 0;
-  for (const Turn& turn : turns_)
-    if (turn.session.get() != client) others += turn.session->recorder().capacity(Audience::kClient);
-  if (others + capacity > trace::Profile::kMaxClientCommands) {
-    return absl::ResourceExhaustedError(absl::StrCat("a profile of ", capacity, " commands; ", others,
-                                                     " of the ", trace::Profile::kMaxClientCommands,
-                                                     " that clients may keep on a device are in use"));
-  }
+  RETURN_IF_ERROR(AdmitProfiles({Audience::kClient, {.session = session}, capacity, UINT64_MAX}));
   client->recorder().Start(Audience::kClient, capacity);
   return absl::OkStatus();
 }

@@ -82,13 +82,13 @@ class Lane {
   TenantTotals Tenants() const;
   // What is recorded of sessions that ended lately.
   const trace::Archive& ended() const { return ended_; }
-  // Profiles the selected sessions, those that open the device later included. Returns how many there are.
-  size_t StartProfile(const trace::Selection& selection, size_t capacity, uint64_t until_ns);
-  size_t StopProfile(const trace::Selection& selection);
+  // Profiles the selected sessions, those that open the device later included. Returns how many there are, or
+  // ResourceExhausted if the audience's profiles would keep too many commands.
+  absl::StatusOr<size_t> StartProfile(const trace::Profiles::Wish& wish);
+  size_t StopProfile(trace::Audience audience, const trace::Selection& selection);
   StallWatch& stalls() { return stalls_; }
   const StallWatch& stalls() const { return stalls_; }
-  // A session's own profile, of at most `capacity` commands. Returns ResourceExhausted if those of all
-  // sessions would be too many.
+  // A session's own profile, of at most `capacity` commands. Errors as for StartProfile.
   absl::Status StartClientProfile(uint64_t session, size_t capacity);
   void StopClientProfile(uint64_t session);
   // Returns null if there is none.
@@ -116,6 +116,9 @@ class Lane {
   void PollDevice();
   void NoteExecutor();
   bool IsProfiled();
+  // How many commands the audience's profiles may come to keep, those of the selected sessions left out.
+  uint64_t ProfiledCommands(trace::Audience audience, const trace::Selection& besides) const;
+  absl::Status AdmitProfiles(const trace::Profiles::Wish& wish) const;
   void FinishTraces();
   void CloseForFault(uint64_t session, const std::string& reason);
   // Keeps what is recorded of a session that ends.

@@ -243,13 +243,17 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   const telemetry::Notifier notifier = FindServiceManager(options);
   notifier.Notify("STATUS=Opening devices");
   std::function<void()> reload;
+  std::function<absl::StatusOr<std::unique_ptr<service::UserView>>(const Tenant&, UniqueFd)> show;
   ASSIGN_OR_RETURN(auto handed, service::TakeHandedSockets(options.socket));
   const bool is_private = options.exit_when_idle_seconds.has_value() && !handed.clients.valid();
-  ASSIGN_OR_RETURN(auto listener, service::Listener::Create({.socket_path = options.socket,
-                                                             .socket_mode = options.socket_mode,
-                                                             .gateway_uid = GatewayUid(options.gateway_user),
-                                                             .on_hangup = [&] { reload(); }},
-                                                            std::move(handed.clients)));
+  ASSIGN_OR_RETURN(auto listener,
+                   service::Listener::Create(
+                       {.socket_path = options.socket,
+                        .socket_mode = options.socket_mode,
+                        .gateway_uid = GatewayUid(options.gateway_user),
+                        .on_hangup = [&] { reload(); },
+                        .show = [&](const Tenant& user, UniqueFd fd) { return show(user, std::move(fd)); }},
+                       std::move(handed.clients)));
   listener->SetLimits(Reloader::LimitsOf(options));
 
   ASSIGN_OR_RETURN(const std::string cache_directory, PrepareCache(options));
@@ -318,6 +322,9 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
       spdlog::warn("ready_fd fd={} error=\"cannot be written\"", options.ready_fd);
     close(options.ready_fd);
   }
+  show = [&](const Tenant& user, UniqueFd connection) {
+    return service::UserView::Start(*control, *lanes, user, std::move(connection));
+  };
   reload = [&] { reloader.Reload(*lanes, *listener, notifier); };
   listener->Serve(*lanes);
   spdlog::info("ending");

@@ -20,6 +20,7 @@
 #include "daemon/service/control_trace.h"
 #include "daemon/service/handed_sockets.h"
 #include "daemon/service/sensor_sampler.h"
+#include "daemon/service/small_server.h"
 #include "daemon/service/socket_file.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
@@ -433,10 +434,7 @@ absl::StatusOr<std::unique_ptr<Control>> Control::Start(lane::Lanes& lanes, Opti
   control->server_ = std::make_unique<Server>();
   grpc::ServerBuilder builder;
   if (!handed.valid()) builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());
-  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MIN_POLLERS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 2);
-  builder.SetMaxReceiveMessageSize(1 << 20);
+  SetSmall(builder);
   builder.RegisterService(control->service_.get());
   const mode_t mask = umask(0177);
   control->server_->server = builder.BuildAndStart();
@@ -455,6 +453,8 @@ absl::StatusOr<std::unique_ptr<Control>> Control::Start(lane::Lanes& lanes, Opti
 }
 
 void Control::TakeSnapshot(v1::GetStatusResponse& out) { (void)service_->GetStatus(nullptr, nullptr, &out); }
+
+v1::Control::Service& Control::service() { return *service_; }
 
 Control::~Control() {
   acceptor_.reset();

@@ -12,10 +12,7 @@
 #include "daemon/service/acceptor.h"
 #include "daemon/telemetry/log_ring.h"
 #include "proto/base/unique_fd.h"
-
-namespace xpud::v1 {
-class GetStatusResponse;
-}
+#include "proto/control/xpud.grpc.pb.h"
 
 namespace xpud::service {
 
@@ -45,6 +42,8 @@ class Control {
 
   // Fills the reply of GetStatus. REQUIRES: not a lane's thread.
   void TakeSnapshot(v1::GetStatusResponse& out);
+  // Answers what operators may ask. Thread-safe.
+  v1::Control::Service& service();
 
  private:
   class Service;

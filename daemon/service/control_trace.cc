@@ -17,7 +17,6 @@
 namespace xpud::service {
 namespace {
 
-using trace::Audience;
 using trace::CommandRecord;
 using trace::FlightRecord;
 using trace::TensorShape;
@@ -143,14 +142,6 @@ void Fill(const FlightRecord& record, v1::FlightCommand& out) {
   out.set_refused(record.refused);
 }
 
-// The recorder of a session that is open or has ended lately; null: there is none.
-// REQUIRES: the lane's thread.
-const trace::Recorder* FindRecorder(lane::Lane& lane, uint64_t session) {
-  if (const session::DeviceSession* const open = lane.Find(session)) return &open->recorder();
-  const trace::EndedSession* const ended = lane.ended().Find(session);
-  return ended == nullptr ? nullptr : ended->recorder.get();
-}
-
 // `Session`: a DeviceSession's peer, or an EndedSession.
 template <typename Session, typename Message>
 void FillPeer(const Session& session, uint64_t id, uint32_t device, Message& out) {
@@ -159,19 +150,6 @@ void FillPeer(const Session& session, uint64_t id, uint32_t device, Message& out
   out.set_pid(session.pid);
   out.set_client_name(session.name);
   out.set_tenant(session.tenant.Text());
-}
-
-template <typename Session>
-void AddProfile(const trace::Recorder& recorder, const Session& session, uint64_t id, lane::Lane& lane,
-                v1::ListProfilesResponse& out) {
-  const trace::Profile* const profile = recorder.profile(Audience::kOperators);
-  if (profile == nullptr) return;
-  v1::ProfileInfo& info = *out.add_profiles();
-  FillPeer(session, id, lane.index(), info);
-  info.set_commands(profile->records.added() - profile->records.first());
-  info.set_overwritten(profile->records.first());
-  info.set_running(!profile->stopped && NowNs() < profile->until_ns);
-  info.set_times(lane.properties().synchronous ? "appended" : "reported");
 }
 
 void FillCommands(const trace::Ring<FlightRecord>& ring, uint64_t most, v1::Flight& out) {
@@ -183,14 +161,40 @@ void FillCommands(const trace::Ring<FlightRecord>& ring, uint64_t most, v1::Flig
 
 }  // namespace
 
+const trace::Recorder* TraceReader::FindRecorder(lane::Lane& lane, uint64_t session) const {
+  if (const session::DeviceSession* const open = lane.Find(session))
+    return Sees(open->peer().tenant) ? &open->recorder() : nullptr;
+  const trace::EndedSession* const ended = lane.ended().Find(session);
+  return ended == nullptr || !Sees(ended->tenant) ? nullptr : ended->recorder.get();
+}
+
+template <typename Session>
+void TraceReader::AddProfile(const trace::Recorder& recorder, const Session& session, uint64_t id,
+                             lane::Lane& lane, v1::ListProfilesResponse& out) const {
+  const trace::Profile* const profile = recorder.profile(audience_);
+  if (profile == nullptr || !Sees(session.tenant)) return;
+  v1::ProfileInfo& info = *out.add_profiles();
+  FillPeer(session, id, lane.index(), info);
+  info.set_commands(profile->records.added() - profile->records.first());
+  info.set_overwritten(profile->records.first());
+  info.set_running(!profile->stopped && NowNs() < profile->until_ns);
+  info.set_times(lane.properties().synchronous ? "appended" : "reported");
+}
+
 absl::StatusOr<trace::Selection> TraceReader::SelectionOf(const v1::ProfileSelection& wanted) {
   trace::Selection selection;
   if (wanted.of_case() == v1::ProfileSelection::kSession) {
-    if (lanes_.registry().Find(wanted.session()) == nullptr)
+    const auto session = lanes_.registry().Find(wanted.session());
+    if (session == nullptr || !Sees(session->peer().tenant))
       return absl::InvalidArgumentError(absl::StrCat("there is no session ", wanted.session()));
     selection.session = wanted.session();
   } else if (wanted.of_case() == v1::ProfileSelection::kTenant) {
     ASSIGN_OR_RETURN(selection.tenant, ParseTenant(wanted.tenant()));
+    if (!Sees(*selection.tenant))
+      return absl::PermissionDeniedError(
+          absl::StrCat("you see the sessions of ", viewer_->Text(), "; only operators see others"));
+  } else {
+    selection.tenant = viewer_;
   }
   return selection;
 }
@@ -202,32 +206,39 @@ absl::Status TraceReader::Start(const v1::StartProfileRequest& request, v1::Star
     return absl::InvalidArgumentError(absl::StrCat("a profile of ", commands, " commands; at most ",
                                                    kMaxCommands, " are kept for each session and device"));
   }
-  const uint64_t sessions_now =
-      selection.session ? 1 : std::max<uint64_t>(1, lanes_.registry().List().size());
-  if (sessions_now * commands > trace::Profile::kMaxCommands) {
-    return absl::InvalidArgumentError(absl::StrCat("profiles of ", sessions_now, " sessions with ", commands,
-                                                   " commands each; at most ", trace::Profile::kMaxCommands,
-                                                   " commands are kept in all: keep fewer of each"));
-  }
   uint64_t until = UINT64_MAX;
   if (request.duration_ms() != 0)
     until = NowNs() + std::min<uint64_t>(request.duration_ms(), uint64_t{1} << 40) * 1'000'000;
+  absl::Status failed;
   size_t sessions = 0;
-  lanes_.CallEach([&](lane::Lane& lane) { sessions += lane.StartProfile(selection, commands, until); });
+  lanes_.CallEach([&](lane::Lane& lane) {
+    const absl::StatusOr<size_t> started = lane.StartProfile({audience_, selection, commands, until});
+    failed.Update(started.status());
+    if (started.ok()) sessions += *started;
+  });
+  if (!failed.ok()) StopOn(selection);
   lanes_.Trace();
   out.set_sessions(static_cast<uint32_t>(sessions));
-  return absl::OkStatus();
+  return failed;
+}
+
+size_t TraceReader::StopOn(const trace::Selection& selection) {
+  size_t sessions = 0;
+  lanes_.CallEach([&](lane::Lane& lane) { sessions += lane.StopProfile(audience_, selection); });
+  return sessions;
 }
 
 absl::Status TraceReader::Stop(const v1::StopProfileRequest& request, v1::StopProfileResponse& out) {
   trace::Selection selection;
   if (request.selection().of_case() == v1::ProfileSelection::kSession) {
     selection.session = request.selection().session();  // it may have ended
+    const auto session = lanes_.registry().Find(*selection.session);
+    if (session != nullptr && !Sees(session->peer().tenant))
+      RETURN_IF_ERROR(SelectionOf(request.selection()).status());
   } else {
     ASSIGN_OR_RETURN(selection, SelectionOf(request.selection()));
   }
-  size_t sessions = 0;
-  lanes_.CallEach([&](lane::Lane& lane) { sessions += lane.StopProfile(selection); });
+  const size_t sessions = StopOn(selection);
   lanes_.Trace();
   out.set_sessions(static_cast<uint32_t>(sessions));
   return absl::OkStatus();
@@ -260,13 +271,13 @@ absl::Status TraceReader::Read(const v1::ReadProfileRequest& request, v1::ReadPr
   uint64_t next = 0;
   lanes_[request.device()].Call([&] {  // copies; the rest is done on this thread
     const trace::Recorder* const recorder = FindRecorder(lanes_[request.device()], request.session());
-    if (recorder == nullptr || recorder->profile(Audience::kOperators) == nullptr) return;
+    if (recorder == nullptr || recorder->profile(audience_) == nullptr) return;
     found = true;
-    const trace::Ring<CommandRecord>& ring = recorder->profile(Audience::kOperators)->records;
+    const trace::Ring<CommandRecord>& ring = recorder->profile(audience_)->records;
     const uint64_t first = std::min(std::max(request.from(), ring.first()), ring.added());
     next = std::min(first + kPiece, ring.added());
     for (uint64_t i = first; i < next; ++i) records.push_back(ring[i]);
-    names = recorder->profile(Audience::kOperators)->names;
+    names = recorder->profile(audience_)->names;
   });
   if (!found) {
     return absl::InvalidArgumentError(
@@ -288,6 +299,7 @@ void FillFlight(const trace::EndedSession& session, uint32_t device, uint64_t mo
 
 absl::Status TraceReader::Read(const v1::ReadFlightRequest& request, v1::ReadFlightResponse& out) {
   lanes_.CallEach([&](lane::Lane& lane) {
+    if (FindRecorder(lane, request.session()) == nullptr) return;
     if (const session::DeviceSession* const open = lane.Find(request.session())) {
       v1::Flight& flight = *out.add_flights();
       FillPeer(open->peer(), open->id(), lane.index(), flight);

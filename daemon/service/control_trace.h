@@ -1,6 +1,9 @@
 // Profiles and flight records for the control plane. Thread-safe: it visits the lanes.
 #pragma once
 
+#include <optional>
+#include <utility>
+
 #include "absl/status/status.h"
 #include "daemon/lane/lanes.h"
 #include "proto/control/xpud.pb.h"
@@ -13,7 +16,11 @@ void FillFlight(const trace::EndedSession& session, uint32_t device, uint64_t mo
 
 class TraceReader {
  public:
-  explicit TraceReader(lane::Lanes& lanes) : lanes_(lanes) {}
+  // `viewer`: who sees and profiles only its own sessions; nullopt: operators, who see all.
+  explicit TraceReader(lane::Lanes& lanes, std::optional<Tenant> viewer = std::nullopt)
+      : lanes_(lanes),
+        viewer_(std::move(viewer)),
+        audience_(viewer_ ? trace::Audience::kUser : trace::Audience::kOperators) {}
 
   absl::Status Start(const v1::StartProfileRequest& request, v1::StartProfileResponse& out);
   absl::Status Stop(const v1::StopProfileRequest& request, v1::StopProfileResponse& out);
@@ -22,9 +29,19 @@ class TraceReader {
   absl::Status Read(const v1::ReadFlightRequest& request, v1::ReadFlightResponse& out);
 
  private:
+  bool Sees(const Tenant& tenant) const { return !viewer_ || *viewer_ == tenant; }
   absl::StatusOr<trace::Selection> SelectionOf(const v1::ProfileSelection& wanted);
+  // The recorder of a session that is open or has ended lately; null: the viewer knows of none.
+  // REQUIRES: the lane's thread.
+  const trace::Recorder* FindRecorder(lane::Lane& lane, uint64_t session) const;
+  template <typename Session>
+  void AddProfile(const trace::Recorder& recorder, const Session& session, uint64_t id, lane::Lane& lane,
+                  v1::ListProfilesResponse& out) const;
+  size_t StopOn(const trace::Selection& selection);
 
   lane::Lanes& lanes_;
+  const std::optional<Tenant> viewer_;
+  const trace::Audience audience_;
 };
 
 }  // namespace xpud::service

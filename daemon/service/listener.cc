@@ -259,6 +259,10 @@ void Listener::Greet(lane::Lanes& lanes, Client& client) {
     status = TakeVouch(client, std::bit_cast<transport::Vouch>(hello));
     if (status.ok()) return;  // its Hello follows
   }
+  if (status.ok() && hello.magic == transport::kViewMagic) {
+    status = ShowSessions(client);
+    if (status.ok()) return;
+  }
   if (status.ok()) status = OpenSession(lanes, client, hello);
   if (status.ok()) {
     spdlog::info("session_opened id={} pid={} tenant={} name=\"{}\"", client.session->id(), client.peer.pid,
@@ -266,6 +270,38 @@ void Listener::Greet(lane::Lanes& lanes, Client& client) {
     return;
   }
   Refuse(client, hello, status);
+}
+
+absl::Status Listener::ShowSessions(Client& client) {
+  const Tenant& viewer = client.peer.tenant;
+  size_t views = 0, own = 0;
+  for (const auto& [key, each] : clients_) {
+    if (each.view == nullptr) continue;
+    ++views;
+    own += each.peer.tenant.uid == viewer.uid;
+  }
+  int ends[2];
+  absl::Status status;
+  UniqueFd theirs;
+  if (views >= kMaxViews || own >= kMaxViewsPerUser) {
+    status = absl::ResourceExhaustedError(
+        absl::StrCat(own, " processes of user ", viewer.uid, " see its sessions, and ", views,
+                     " of all users; at most ", kMaxViewsPerUser, " and ", kMaxViews, " may"));
+  } else if (options_.show == nullptr) {
+    status = absl::UnimplementedError("this daemon has no control plane");
+  } else if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    status = Errno("socketpair failed");
+  } else {
+    theirs.Reset(ends[0]);
+    auto view = options_.show(viewer, UniqueFd(ends[1]));
+    status = view.status();
+    if (view.ok()) client.view = *std::move(view);
+  }
+  const transport::Answer answer = transport::MakeAnswer(0, status);
+  const int sent[] = {theirs.get()};
+  RETURN_IF_ERROR(transport::SendMessage(client.socket.get(), std::as_bytes(std::span(&answer, 1)),
+                                         std::span(sent).first(status.ok() ? 1 : 0)));
+  return status;
 }
 
 absl::Status Listener::TakeVouch(Client& client, const transport::Vouch& vouch) const {
@@ -450,13 +486,15 @@ void Listener::HandleEvent(lane::Lanes& lanes, uint64_t tag, uint32_t events) {
   const auto found = clients_.find(key);
   if (found == clients_.end()) return;
   if (found->second.session != nullptr) return TakeRequest(lanes, key, found->second);
+  if (found->second.view != nullptr) return Drop(lanes, key, "it sent more than it may");
   Greet(lanes, found->second);
 }
 
 void Listener::DropSilentClients(lane::Lanes& lanes) {
   std::vector<uint64_t> silent;
   for (const auto& [key, client] : clients_) {
-    if (client.session == nullptr && Clock::now() - client.accepted > kHelloTimeout) silent.push_back(key);
+    if (client.session == nullptr && client.view == nullptr && Clock::now() - client.accepted > kHelloTimeout)
+      silent.push_back(key);
   }
   for (const uint64_t key : silent) Drop(lanes, key, "it sent no Hello");
 }
@@ -480,6 +518,11 @@ void Listener::SetLimits(const Limits& limits) {
 }
 
 void Listener::Serve(lane::Lanes& lanes) {
+  ServeUntilTheEnd(lanes);
+  for (auto& [key, client] : clients_) client.view.reset();  // they use the lanes
+}
+
+void Listener::ServeUntilTheEnd(lane::Lanes& lanes) {
   std::array<epoll_event, 32> events;
   last_client_ = Clock::now();  // counted from now, because opening devices may take long
   do {  // at least once: clients that wait at a handed-over socket are accepted before we end

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/lane/lanes.h"
 #include "daemon/service/places.h"
+#include "daemon/service/user_view.h"
 #include "proto/base/unique_fd.h"
 #include "proto/transport/handshake.h"
 #include "proto/transport/requests.h"
@@ -30,12 +31,17 @@ class Listener {
     unsigned socket_mode = 0600;
     std::optional<uint32_t> gateway_uid = {};  // the user whose gateway may set the tenant of a session
     std::function<void()> on_hangup = [] {};   // called on SIGHUP, on the serving thread
+    // Shows a user its own sessions on a connection; the listener destroys the view when the user hangs up.
+    std::function<absl::StatusOr<std::unique_ptr<UserView>>(const Tenant&, UniqueFd)> show = {};
   };
 
   // Takes a lock beside the socket path; returns AlreadyExists if another daemon holds it. Listens on
   // `handed` if that is valid; its file stays. Otherwise creates a socket, and removes it in the end.
   static absl::StatusOr<std::unique_ptr<Listener>> Create(Options options, UniqueFd handed = {});
   ~Listener();
+
+  // How many views of their sessions users may have open, in all and each.
+  static constexpr size_t kMaxViews = 32, kMaxViewsPerUser = 4;
 
   // Limits for new clients.
   struct Limits {
@@ -57,12 +63,14 @@ class Listener {
     UniqueFd socket;
     UniqueFd process;                           // pidfd
     std::shared_ptr<session::Session> session;  // null until the handshake is done
+    std::unique_ptr<UserView> view;             // of one that wants to see its sessions, and gets none
     session::Peer peer;
     std::chrono::steady_clock::time_point accepted;
   };
 
   explicit Listener(Options options) : options_(std::move(options)) {}
   absl::Status Bind(UniqueFd handed);
+  void ServeUntilTheEnd(lane::Lanes& lanes);
   void Accept();
   // Starts watching a client that has a place. Returns false if its process has ended or cannot be watched.
   bool Admit(UniqueFd socket, UniqueFd process, const ucred& peer);
@@ -71,6 +79,7 @@ class Listener {
   void Greet(lane::Lanes& lanes, Client& client);
   absl::Status TakeVouch(Client& client, const transport::Vouch& vouch) const;
   absl::Status OpenSession(lane::Lanes& lanes, Client& client, const transport::Hello& hello);
+  absl::Status ShowSessions(Client& client);
   static void Refuse(const Client& client, const transport::Hello& hello, const absl::Status& why);
   // Handles a request (proto/transport/requests.h). Nothing else that the client sends is read until the
   // request is answered.

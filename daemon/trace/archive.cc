@@ -9,12 +9,15 @@ void Archive::Add(EndedSession session) {
   session.recorder->End();
   sessions_.push_back(std::move(session));
   if (sessions_.size() > kSessions) sessions_.pop_front();
-  uint64_t kept = 0;
-  for (auto each = sessions_.rbegin(); each != sessions_.rend(); ++each) {
-    const Profile* const profile = each->recorder->profile(Audience::kOperators);
-    if (profile == nullptr) continue;
-    kept += profile->records.added() - profile->records.first();
-    if (kept > max_commands_) each->recorder->Take(Audience::kOperators);
+  for (const Audience audience : {Audience::kOperators, Audience::kUser}) {
+    const uint64_t most = std::min(max_commands_, Profile::MostCommands(audience));
+    uint64_t kept = 0;
+    for (auto each = sessions_.rbegin(); each != sessions_.rend(); ++each) {
+      const Profile* const profile = each->recorder->profile(audience);
+      if (profile == nullptr) continue;
+      kept += profile->records.added() - profile->records.first();
+      if (kept > most) each->recorder->Take(audience);
+    }
   }
 }
 

@@ -29,7 +29,7 @@ class Archive {
  public:
   static constexpr size_t kSessions = 32;
 
-  // `max_commands`: of all profiles together.
+  // `max_commands`: of all profiles of an audience together, at most Profile::MostCommands.
   explicit Archive(uint64_t max_commands = Profile::kMaxCommands) : max_commands_(max_commands) {}
 
   // Drops the oldest sessions beyond kSessions, and the oldest profiles beyond the limit.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "daemon/tenant/tenant.h"
+#include "daemon/trace/recorder.h"
 
 namespace xpud::trace {
 
@@ -24,24 +25,31 @@ struct Selection {
 // What was asked for, for sessions that are still to come.
 class Profiles {
  public:
+  static constexpr size_t kMaxWishes = 1000;  // the oldest are forgotten
+
   struct Wish {
+    Audience audience = Audience::kOperators;
     Selection selection;
     size_t capacity = 0;
     uint64_t until_ns = 0;
   };
 
   void Start(const Wish& wish) {
-    Stop(wish.selection);
+    Stop(wish.audience, wish.selection);
+    if (wishes_.size() == kMaxWishes) wishes_.erase(wishes_.begin());
     wishes_.push_back(wish);
   }
-  void Stop(const Selection& selection) {
-    if (!selection.session && !selection.tenant) return wishes_.clear();
-    std::erase_if(wishes_, [&](const Wish& each) { return each.selection == selection; });
+  void Stop(Audience audience, const Selection& selection) {
+    const bool all = !selection.session && !selection.tenant;
+    std::erase_if(wishes_, [&](const Wish& each) {
+      return each.audience == audience && (all || each.selection == selection);
+    });
   }
-  // Returns the latest wish for a new session, or null.
-  const Wish* Find(uint64_t session, const Tenant& tenant, uint64_t now_ns) const {
+  // Returns the audience's latest wish for a new session, or null.
+  const Wish* Find(Audience audience, uint64_t session, const Tenant& tenant, uint64_t now_ns) const {
     for (auto wish = wishes_.rbegin(); wish != wishes_.rend(); ++wish)
-      if (wish->selection.Has(session, tenant) && now_ns < wish->until_ns) return &*wish;
+      if (wish->audience == audience && wish->selection.Has(session, tenant) && now_ns < wish->until_ns)
+        return &*wish;
     return nullptr;
   }
 

@@ -102,12 +102,22 @@ struct Running {
   }
 };
 
+// Whose profile it is: the operators', that of the user whose session it is, or the client's own. A session
+// may have one of each, and none disturbs another.
+enum class Audience : uint8_t { kOperators, kUser, kClient };
+inline constexpr size_t kAudiences = 3;
+
 struct Profile {
   // What all profiles on a device together may keep: 4 GiB.
   static constexpr uint64_t kMaxCommands = (uint64_t{4} << 30) / sizeof(CommandRecord);
 
-  // What those of clients together may keep: 1 GiB.
+  // What those of clients together may keep, and those of users: 1 GiB each.
   static constexpr uint64_t kMaxClientCommands = (uint64_t{1} << 30) / sizeof(CommandRecord);
+
+  // What those of an audience may keep on a device.
+  static constexpr uint64_t MostCommands(Audience audience) {
+    return audience == Audience::kOperators ? kMaxCommands : kMaxClientCommands;
+  }
 
   explicit Profile(size_t capacity) : records(capacity) {}
 
@@ -141,9 +151,6 @@ struct Profile {
   uint64_t ended_ns = 0;                                 // the last command that is known to have
 };
 
-// Whose profile it is. A session may have one of each, and neither disturbs the other.
-enum class Audience : uint8_t { kOperators, kClient };
-
 class Recorder {
  public:
   static constexpr size_t kFlightRecords = 10'000, kEndedFlightRecords = 1'000;
@@ -165,7 +172,7 @@ class Recorder {
   void Stop(Audience audience);
   // The session has ended: profiles stop, and the flight recorder keeps kEndedFlightRecords.
   void End() {
-    Stop(Audience::kOperators);
+    for (const Audience audience : {Audience::kOperators, Audience::kUser}) Stop(audience);
     Take(Audience::kClient);
     flight_.Shrink(kEndedFlightRecords);
   }
@@ -206,7 +213,7 @@ class Recorder {
 
   const bool synchronous_;
   Ring<FlightRecord> flight_;
-  std::array<std::unique_ptr<Profile>, 2> profiles_;  // by audience
+  std::array<std::unique_ptr<Profile>, kAudiences> profiles_;  // by audience
   uint64_t arrived_ns_ = 0;
 };
 

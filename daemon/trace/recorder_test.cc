@@ -139,7 +139,7 @@ TEST(RecorderTest, WhenCommandsWereAppended) {
   }
   recorder.Timed(0, {0, 200, 210, What::kAppended});
   recorder.Timed(0, {1, 215, 220, What::kAppended});
-  recorder.Timed(0, {2, 300, 330, What::kReplayed, 4});  // of two commands
+  recorder.Timed(0, {2, 300, 330, What::kReplayed, 4});   // of two commands
   recorder.Timed(0, {8, 400, 410, What::kReplayed, 64});  // of none
   recorder.Timed(0, {UINT64_MAX, 400, 410, What::kReplayed, 64});
   const Ring<CommandRecord>& records = recorder.profile(Audience::kOperators)->records;
@@ -241,14 +241,21 @@ TEST(RecorderTest, AnAsynchronousDeviceReportsEndsLater) {
 TEST(ProfilesTest, SelectSessionsToCome) {
   Profiles profiles;
   const Tenant one{1000}, other{1001};
-  profiles.Start({{.tenant = one}, 10, 500});
-  EXPECT_EQ(profiles.Find(7, one, 400)->capacity, 10u);
-  EXPECT_EQ(profiles.Find(7, other, 400), nullptr);
-  EXPECT_EQ(profiles.Find(7, one, 500), nullptr) << "its time is over";
-  profiles.Start({{}, 20, 500});
-  EXPECT_EQ(profiles.Find(7, other, 400)->capacity, 20u);
-  profiles.Stop({});
-  EXPECT_EQ(profiles.Find(7, one, 400), nullptr);
+  constexpr Audience kOperators = Audience::kOperators, kUser = Audience::kUser;
+  profiles.Start({kOperators, {.tenant = one}, 10, 500});
+  EXPECT_EQ(profiles.Find(kOperators, 7, one, 400)->capacity, 10u);
+  EXPECT_EQ(profiles.Find(kOperators, 7, other, 400), nullptr);
+  EXPECT_EQ(profiles.Find(kUser, 7, one, 400), nullptr) << "another audience's";
+  EXPECT_EQ(profiles.Find(kOperators, 7, one, 500), nullptr) << "its time is over";
+  profiles.Start({kOperators, {}, 20, 500});
+  EXPECT_EQ(profiles.Find(kOperators, 7, other, 400)->capacity, 20u);
+  profiles.Start({kUser, {.tenant = one}, 30, 500});
+  profiles.Stop(kOperators, {});
+  EXPECT_EQ(profiles.Find(kOperators, 7, one, 400), nullptr);
+  EXPECT_EQ(profiles.Find(kUser, 7, one, 400)->capacity, 30u);
+  for (uint64_t session = 1; session <= 2 * Profiles::kMaxWishes; ++session)
+    profiles.Start({kUser, {.session = session}, 40, 500});
+  EXPECT_EQ(profiles.Find(kUser, 7, one, 400), nullptr) << "the oldest wishes are forgotten";
 }
 
 TEST(ArchiveTest, KeepsTheSessionsThatEndedLast) {

@@ -39,6 +39,12 @@ struct Vouch {
 };
 static_assert(sizeof(Vouch) == sizeof(Hello));
 
+// Instead of a Hello, and of its size: the peer does not want a session, but to see its own sessions through
+// the control plane, as `xpuctl` shows them to users who are not operators. The answer is an Answer
+// (requests.h) with a connected stream socket, on which the control plane answers over gRPC until the
+// session's socket is closed. Nothing else is sent on that.
+inline constexpr uint32_t kViewMagic = 0x69757078;  // "xpui"
+
 struct DeviceRecord {
   char name[128];
   char kind[16];

@@ -1,6 +1,8 @@
 // A client of a daemon's control plane, for operators' tools and agents: status, sessions, quotas, drain,
 // events, logs. It connects to control.sock beside the socket that sessions use, or to an xpud-gateway, which
-// forwards calls. Thread-compatible: one thread at a time.
+// forwards calls. A user who may not open control.sock asks for a view at the socket that sessions use, which
+// shows devices and that user's sessions, and refuses the rest with PermissionDenied. Thread-compatible: one
+// thread at a time.
 #pragma once
 
 #include <chrono>
@@ -8,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "proto/base/unique_fd.h"
 #include "proto/control/xpud.pb.h"
 
 namespace grpc {
@@ -50,11 +53,13 @@ class Client {
   Client(std::string address, std::string token, std::shared_ptr<grpc::ChannelInterface> channel)
       : address_(std::move(address)), token_(std::move(token)), channel_(std::move(channel)) {}
   static absl::StatusOr<Client> ConnectRemote(const std::string& address);
+  static absl::StatusOr<Client> ConnectView(const std::string& socket);
   template <typename Method, typename Request>
   auto Call(Method method, const Request& request);
 
   std::string address_;
-  std::string token_;  // shown to a gateway; empty for a local daemon
+  std::string token_;               // shown to a gateway; empty for a local daemon
+  std::shared_ptr<UniqueFd> view_;  // while it is open, the daemon answers a user who is no operator
   std::shared_ptr<grpc::ChannelInterface> channel_;
 };
 

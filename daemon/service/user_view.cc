@@ -1,0 +1,180 @@
+#include "daemon/service/user_view.h"
+
+#include <grpc/support/time.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/server_posix.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/service/control.h"
+#include "daemon/service/control_trace.h"
+#include "daemon/service/small_server.h"
+#include "proto/base/mutex.h"
+#include "proto/control/grpc_status.h"
+#include "proto/control/xpud.grpc.pb.h"
+
+namespace xpud::service {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Delays calls that come faster than kCallsPerSecond. Thread-safe.
+class Pace {
+ public:
+  void Wait() {
+    Clock::time_point turn;
+    {
+      const MutexLock lock(mutex_);
+      turn = std::max(next_, Clock::now());
+      next_ = turn + kPeriod;
+    }
+    std::this_thread::sleep_until(turn);
+  }
+
+ private:
+  static constexpr std::chrono::nanoseconds kPeriod =
+      std::chrono::nanoseconds(std::chrono::seconds(1)) / UserView::kCallsPerSecond;
+
+  Mutex mutex_;
+  Clock::time_point next_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Removes what `is_hidden` says, and keeps the order of the rest.
+template <typename Field, typename IsHidden>
+void Remove(Field& field, IsHidden is_hidden) {
+  field.erase(std::remove_if(field.begin(), field.end(), is_hidden), field.end());
+}
+
+}  // namespace
+
+class UserView::Service final : public v1::Control::Service {
+ public:
+  Service(Control& control, lane::Lanes& lanes, const Tenant& viewer)
+      : all_(control.service()), viewer_(viewer.Text()), trace_(lanes, viewer) {}
+
+  grpc::Status GetVersion(grpc::ServerContext* context, const v1::GetVersionRequest* request,
+                          v1::GetVersionResponse* out) override {
+    pace_.Wait();
+    return all_.GetVersion(context, request, out);
+  }
+  grpc::Status ListDevices(grpc::ServerContext* context, const v1::ListDevicesRequest* request,
+                           v1::ListDevicesResponse* out) override {
+    pace_.Wait();
+    return all_.ListDevices(context, request, out);
+  }
+  grpc::Status ListSessions(grpc::ServerContext* context, const v1::ListSessionsRequest* request,
+                            v1::ListSessionsResponse* out) override {
+    pace_.Wait();
+    const grpc::Status status = all_.ListSessions(context, request, out);
+    RemoveOthers(*out->mutable_sessions());
+    return status;
+  }
+  grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest* request,
+                         v1::GetStatusResponse* out) override {
+    pace_.Wait();
+    const grpc::Status status = all_.GetStatus(context, request, out);
+    RemoveOthers(*out->mutable_sessions());
+    RemoveOthers(*out->mutable_tenants());
+    RemoveOthers(*out->mutable_tenant_times());
+    return status;
+  }
+  grpc::Status StartProfile(grpc::ServerContext*, const v1::StartProfileRequest* request,
+                            v1::StartProfileResponse* out) override {
+    pace_.Wait();
+    return ToGrpc(trace_.Start(*request, *out));
+  }
+  grpc::Status StopProfile(grpc::ServerContext*, const v1::StopProfileRequest* request,
+                           v1::StopProfileResponse* out) override {
+    pace_.Wait();
+    return ToGrpc(trace_.Stop(*request, *out));
+  }
+  grpc::Status ListProfiles(grpc::ServerContext*, const v1::ListProfilesRequest*,
+                            v1::ListProfilesResponse* out) override {
+    pace_.Wait();
+    trace_.List(*out);
+    return grpc::Status::OK;
+  }
+  grpc::Status ReadProfile(grpc::ServerContext*, const v1::ReadProfileRequest* request,
+                           v1::ReadProfileResponse* out) override {
+    pace_.Wait();
+    return ToGrpc(trace_.Read(*request, *out));
+  }
+  grpc::Status ReadFlight(grpc::ServerContext*, const v1::ReadFlightRequest* request,
+                          v1::ReadFlightResponse* out) override {
+    pace_.Wait();
+    return ToGrpc(trace_.Read(*request, *out));
+  }
+
+  grpc::Status ListQuotas(grpc::ServerContext*, const v1::ListQuotasRequest*,
+                          v1::ListQuotasResponse*) override {
+    return Deny("see quotas");
+  }
+  grpc::Status SetQuota(grpc::ServerContext*, const v1::SetQuotaRequest*, v1::ListQuotasResponse*) override {
+    return Deny("set quotas");
+  }
+  grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest*, v1::Session*) override {
+    return Deny("close sessions");
+  }
+  grpc::Status SetDrain(grpc::ServerContext*, const v1::SetDrainRequest*, v1::SetDrainResponse*) override {
+    return Deny("drain the daemon");
+  }
+  grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest*,
+                          v1::ListEventsResponse*) override {
+    return Deny("see events");
+  }
+  grpc::Status ListLog(grpc::ServerContext*, const v1::ListLogRequest*, v1::ListLogResponse*) override {
+    return Deny("see the log");
+  }
+  grpc::Status GetConfig(grpc::ServerContext*, const v1::GetConfigRequest*, v1::GetConfigResponse*) override {
+    return Deny("see the configuration");
+  }
+
+ private:
+  // Of messages with a field `tenant`.
+  template <typename Field>
+  void RemoveOthers(Field& field) const {
+    Remove(field, [&](const auto& each) { return each.tenant() != viewer_; });
+  }
+  static grpc::Status Deny(const char* what) {
+    return {grpc::StatusCode::PERMISSION_DENIED,
+            absl::StrCat("only operators may ", what,
+                         ": root, the daemon's user, and who may open control.sock")};
+  }
+
+  v1::Control::Service& all_;
+  const std::string viewer_;
+  TraceReader trace_;
+  Pace pace_;
+};
+
+struct UserView::Server {
+  std::unique_ptr<Service> service;
+  std::unique_ptr<grpc::Server> server;
+};
+
+UserView::UserView(std::unique_ptr<Server> server) : server_(std::move(server)) {}
+
+absl::StatusOr<std::unique_ptr<UserView>> UserView::Start(Control& control, lane::Lanes& lanes,
+                                                          const Tenant& viewer, UniqueFd connection) {
+  auto server = std::make_unique<Server>();
+  server->service = std::make_unique<Service>(control, lanes, viewer);
+  grpc::ServerBuilder builder;
+  SetSmall(builder);
+  // The user may send whatever it wants. Threads are for the pollers too.
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCalls);
+  builder.SetResourceQuota(grpc::ResourceQuota().SetMaxThreads(2 * kMaxCalls));
+  builder.RegisterService(server->service.get());
+  server->server = builder.BuildAndStart();
+  if (server->server == nullptr) return absl::InternalError("cannot serve the control plane");
+  grpc::AddInsecureChannelFromFd(server->server.get(), connection.Release());
+  return std::unique_ptr<UserView>(new UserView(std::move(server)));
+}
+
+UserView::~UserView() { server_->server->Shutdown(gpr_now(GPR_CLOCK_MONOTONIC)); }
+
+}  // namespace xpud::service

@@ -1,0 +1,36 @@
+// What the control plane shows to users who are not operators: devices, and their own sessions, whose
+// profiles they may take. It answers gRPC calls on one connection.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "daemon/lane/lanes.h"
+#include "daemon/tenant/tenant.h"
+#include "proto/base/unique_fd.h"
+
+namespace xpud::service {
+
+class Control;
+
+class UserView {
+ public:
+  // Calls beyond this rate wait: each has the lanes' threads do some work.
+  static constexpr int kCallsPerSecond = 200;
+  static constexpr int kMaxCalls = 4;  // at a time
+
+  // Answers on `connection`, a stream socket. `control` must outlive the view.
+  static absl::StatusOr<std::unique_ptr<UserView>> Start(Control& control, lane::Lanes& lanes,
+                                                         const Tenant& viewer, UniqueFd connection);
+  ~UserView();  // cancels calls in progress
+  UserView(const UserView&) = delete;
+  UserView& operator=(const UserView&) = delete;
+
+ private:
+  class Service;
+  struct Server;
+  explicit UserView(std::unique_ptr<Server> server);
+  const std::unique_ptr<Server> server_;
+};
+
+}  // namespace xpud::service
