@@ -104,8 +104,7 @@ void DeviceSession::Poll() {
 
 void DeviceSession::TakeTimes() {
   queues_.ForEach(UINT64_MAX, [&](Queue& queue) {
-    for (const executor::WorkTime& time : queue.device->TakeTimes())
-      recorder_->Timed(queue.id, time);
+    for (const executor::WorkTime& time : queue.device->TakeTimes()) recorder_->Timed(queue.id, time);
   });
 }
 

@@ -78,8 +78,8 @@ struct CommandRecord {
   bool refused;
   uint8_t tensors;  // operands that are tensors; the first ones are below, outputs before inputs
   bool exact;       // times on the device were measured; otherwise they are estimates
-  bool published;       // its client said when; otherwise arrived_ns is an estimate
-  bool replayed;        // its work was appended in a recording
+  bool published;   // its client said when; otherwise arrived_ns is an estimate
+  bool replayed;    // its work was appended in a recording
   std::array<TensorShape, kTensors> shapes;
 };
 static_assert(sizeof(CommandRecord) == 248);

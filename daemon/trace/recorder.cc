@@ -50,7 +50,8 @@ void SetAppended(CommandRecord& record, const executor::WorkTime& time) {
 // On a large GPU, for want of something better. Only ratios matter.
 double ExpectedNs(const CommandRecord& record) {
   constexpr double kLaunchNs = 2000, kBytesPerNs = 1000, kOperationsPerNs = 50'000;
-  return kLaunchNs + static_cast<double>(record.bytes) / kBytesPerNs + static_cast<double>(record.operations) / kOperationsPerNs;
+  return kLaunchNs + static_cast<double>(record.bytes) / kBytesPerNs +
+         static_cast<double>(record.operations) / kOperationsPerNs;
 }
 
 }  // namespace

@@ -212,15 +212,14 @@ xpud_peak_rates_t CudaDevice::PeakRates() const {
   struct PerCycle {
     uint32_t capability, vectors, matrices;
   };
-  constexpr PerCycle kTable[] = {{70, 64, 512},   {80, 64, 1024},  {86, 128, 512}, {87, 128, 512},
+  constexpr PerCycle kTable[] = {{70, 64, 512},  {80, 64, 1024},  {86, 128, 512},   {87, 128, 512},
                                  {89, 128, 512}, {90, 128, 2048}, {100, 128, 4096}, {120, 128, 512}};
   const uint32_t capability = Attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
                               Attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   PerCycle rates = {};
   for (const PerCycle& row : kTable)
     if (row.capability <= capability) rates = row;
-  const uint64_t cycles =
-      uint64_t{Attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)} * 1000 * multiprocessors();
+  const uint64_t cycles = uint64_t{Attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)} * 1000 * multiprocessors();
   constexpr uint64_t kTransfersPerCycle = 2, kBitsPerByte = 8;
   const uint64_t bytes = uint64_t{Attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)} * 1000 *
                          kTransfersPerCycle * Attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) /

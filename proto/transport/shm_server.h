@@ -4,8 +4,8 @@
 
 #include <array>
 #include <deque>
-#include <optional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -72,15 +72,15 @@ class ShmServer final : public ServerTransport {
   UniqueFd doorbell_, staging_fd_, completion_fd_;
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
   uint64_t head_ = 0;
-  uint32_t attention_ = 0;   // last value read
+  uint32_t attention_ = 0;  // last value read
   bool wants_times_ = false;
-  uint64_t batch_begin_ = 0;            // position of batch_
-  uint64_t times_ = 0;                  // of PublishTimes that were read
-  uint64_t timed_tail_ = 0;             // of the last one of them
-  uint64_t earliest_ns_ = 0;            // what is told next is no earlier
+  uint64_t batch_begin_ = 0;              // position of batch_
+  uint64_t times_ = 0;                    // of PublishTimes that were read
+  uint64_t timed_tail_ = 0;               // of the last one of them
+  uint64_t earliest_ns_ = 0;              // what is told next is no earlier
   std::deque<Published> published_ = {};  // in the ring or in batch_
-  bool news_ = false;        // an error or an answer was stored since the client was last woken
-  bool light_wake_ = false;  // a client that goes to sleep issues the barrier
+  bool news_ = false;                     // an error or an answer was stored since the client was last woken
+  bool light_wake_ = false;               // a client that goes to sleep issues the barrier
   const std::unique_ptr<std::byte[]> batch_ = std::make_unique_for_overwrite<std::byte[]>(kBatchBytes);
 };
 

@@ -84,6 +84,27 @@ absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("connecting to ", path, " failed"));
 }
 
+absl::StatusOr<View> ConnectView(const std::string& path, std::chrono::milliseconds timeout) {
+  View view;
+  ASSIGN_OR_RETURN(view.socket, ConnectSocket(path));
+  RETURN_IF_ERROR(SetReceiveTimeout(view.socket.get(), timeout));
+  transport::Hello hello = {};
+  hello.magic = transport::kViewMagic;
+  (void)transport::SendMessage(view.socket.get(), std::as_bytes(std::span(&hello, 1)));
+  transport::Answer answer = {};
+  const absl::Status received = transport::ReceiveMessage(
+      view.socket.get(), std::as_writable_bytes(std::span(&answer, 1)), std::span(&view.calls, 1));
+  if (!received.ok()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("only operators may see the xpud daemon at ", path,
+                     "; it does not show users their own sessions: ", received.message()));
+  }
+  if (answer.code != 0)
+    return absl::Status(static_cast<absl::StatusCode>(answer.code), transport::GetText(answer.text));
+  if (!view.calls.valid()) return absl::InternalError(absl::StrCat(path, " is not an xpud daemon"));
+  return view;
+}
+
 absl::StatusOr<Connection> Connect(const ConnectOptions& options, const std::optional<std::string>& tenant) {
   ASSIGN_OR_RETURN(const std::vector<std::string> sockets, DaemonSockets(options.address));
   for (const std::string& path : sockets) {

@@ -2,6 +2,7 @@
 // opens devices. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,14 @@ struct Connection {
 // the session; empty: the gateway's own user.
 absl::StatusOr<Connection> Connect(const ConnectOptions& options,
                                    const std::optional<std::string>& tenant = std::nullopt);
+
+// A user's view of its own sessions, while `socket` is open: the control plane answers over gRPC on `calls`.
+struct View {
+  UniqueFd socket, calls;
+};
+// Asks the daemon at `path` for one, for users who are not operators. Returns PermissionDenied if the daemon
+// has none to give, ResourceExhausted if it has given too many, and errors of ConnectSocket.
+absl::StatusOr<View> ConnectView(const std::string& path, std::chrono::milliseconds timeout);
 
 // Opens a device (the daemon's number) for the session, and returns its transport. Blocks until the daemon
 // answers.

@@ -3,14 +3,11 @@
 #include <fcntl.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/create_channel_posix.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <span>
 #include <thread>
 #include <utility>
 
@@ -19,8 +16,6 @@
 #include "proto/base/status_macros.h"
 #include "proto/control/xpud.grpc.pb.h"
 #include "proto/remote/credentials.h"
-#include "proto/transport/handshake.h"
-#include "proto/transport/requests.h"
 #include "sdk/client/address.h"
 #include "sdk/client/connect.h"
 #include "sdk/client/remote.h"
@@ -72,27 +67,10 @@ absl::StatusOr<Client> Client::ConnectRemote(const std::string& address) {
 }
 
 absl::StatusOr<Client> Client::ConnectView(const std::string& socket) {
-  ASSIGN_OR_RETURN(UniqueFd view, client::ConnectSocket(socket));
-  transport::Hello hello = {};
-  hello.magic = transport::kViewMagic;
-  RETURN_IF_ERROR(transport::SendMessage(view.get(), std::as_bytes(std::span(&hello, 1))));
-  const timeval limit = {.tv_sec = kCallTimeout.count(), .tv_usec = 0};
-  setsockopt(view.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  transport::Answer answer = {};
-  UniqueFd stream;
-  const absl::Status received = transport::ReceiveMessage(
-      view.get(), std::as_writable_bytes(std::span(&answer, 1)), std::span(&stream, 1));
-  if (!received.ok()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("you may not open the control socket beside ", socket,
-                     ", and the daemon, which may be an older one, does not show you your sessions: ",
-                     received.message()));
-  }
-  if (answer.code != 0 || !stream.valid())
-    return absl::Status(static_cast<absl::StatusCode>(answer.code), transport::GetText(answer.text));
-  fcntl(stream.get(), F_SETFL, O_NONBLOCK);
-  Client client(socket, "", grpc::CreateInsecureChannelFromFd("xpud", stream.Release()));
-  client.view_ = std::make_shared<UniqueFd>(std::move(view));
+  ASSIGN_OR_RETURN(client::View view, client::ConnectView(socket, kCallTimeout));
+  fcntl(view.calls.get(), F_SETFL, O_NONBLOCK);
+  Client client(socket, "", grpc::CreateInsecureChannelFromFd("xpud", view.calls.Release()));
+  client.view_ = std::make_shared<UniqueFd>(std::move(view.socket));
   return client;
 }
 

@@ -65,7 +65,7 @@ RULES = (
          ("spdlog", "Level Zero")),
     Rule("daemon/memory/", ("daemon/executor/api/", "daemon/memory/", "daemon/tenant/", "proto/")),
     Rule("daemon/handles/", ("daemon/executor/api/", "daemon/handles/", "daemon/memory/", "daemon/tenant/", "proto/")),
-    Rule("daemon/trace/", ("daemon/tenant/", "daemon/trace/", "kernels/api/", "proto/base/", "proto/ops/", "proto/wire/")),
+    Rule("daemon/trace/", ("daemon/executor/api/work_time.h", "daemon/tenant/", "daemon/trace/", "kernels/api/", "proto/base/", "proto/ops/", "proto/wire/")),
     Rule("daemon/stream/", ("daemon/executor/api/", "daemon/handles/", "daemon/memory/", "daemon/stream/", "daemon/tenant/", "daemon/trace/", "kernels/api/", "kernels/dispatch/", "proto/")),
     Rule("daemon/scheduler/", ("daemon/scheduler/", "daemon/stream/device_time.h", "daemon/tenant/", "proto/base/")),
     Rule("daemon/gateway/", ("daemon/gateway/", "sdk/client/", "xpud/", "proto/"), ("gRPC", "spdlog")),  # a client of the daemon

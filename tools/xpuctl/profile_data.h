@@ -15,9 +15,9 @@ struct ProfiledSession {
 };
 
 struct ProfileData {
-  int64_t unix_ns = 0;               // of the machine's clock at `time_ns`
-  uint64_t time_ns = 0;              // of the monotonic clock, when the profile was read
-  std::vector<v1::Device> devices;   // by number
+  int64_t unix_ns = 0;              // of the machine's clock at `time_ns`
+  uint64_t time_ns = 0;             // of the monotonic clock, when the profile was read
+  std::vector<v1::Device> devices;  // by number
   std::vector<ProfiledSession> sessions;
 };
 

@@ -63,7 +63,8 @@ std::string Rate(double per_second, const char* unit) {
 double OperationRate(const v1::ProfiledCommand& command, const v1::Device& device) {
   const std::string_view type = std::string_view(command.shapes()).substr(0, command.shapes().find('['));
   if (type == "float32") return static_cast<double>(device.peak_float_operations_per_s());
-  if (type == "float16" || type == "bfloat16") return static_cast<double>(device.peak_half_operations_per_s());
+  if (type == "float16" || type == "bfloat16")
+    return static_cast<double>(device.peak_half_operations_per_s());
   return 0;
 }
 
@@ -72,8 +73,9 @@ double LeastNs(const v1::ProfiledCommand& command, const v1::Device& device) {
   const auto time = [](double amount, double per_second) {
     return per_second == 0 ? 0 : amount * 1e9 / per_second;
   };
-  return std::max(time(static_cast<double>(command.bytes()), static_cast<double>(device.peak_memory_bytes_per_s())),
-                  time(static_cast<double>(command.operations()), OperationRate(command, device)));
+  return std::max(
+      time(static_cast<double>(command.bytes()), static_cast<double>(device.peak_memory_bytes_per_s())),
+      time(static_cast<double>(command.operations()), OperationRate(command, device)));
 }
 
 double PerSecond(double amount, uint64_t ns) { return ns == 0 ? 0 : amount * 1e9 / static_cast<double>(ns); }

@@ -163,10 +163,12 @@ TEST(PerfettoTraceTest, FlowsLeadFromTheClientByTheExecutorToTheDevice) {
   std::map<std::string, std::vector<uint64_t>> begins, ends;
   std::map<uint64_t, std::string> open;
   for (const perfetto::TracePacket& packet : trace.packet()) {
-    if (packet.has_track_descriptor()) names[packet.track_descriptor().uuid()] = packet.track_descriptor().name();
+    if (packet.has_track_descriptor())
+      names[packet.track_descriptor().uuid()] = packet.track_descriptor().name();
     if (!packet.has_track_event()) continue;
     const auto& event = packet.track_event();
-    const std::string track = names[event.track_uuid()].substr(0, names[event.track_uuid()].find_first_of(",:"));
+    const std::string track =
+        names[event.track_uuid()].substr(0, names[event.track_uuid()].find_first_of(",:"));
     for (const uint64_t flow : event.flow_ids()) flows[flow].push_back(track);
     if (event.type() == perfetto::TrackEvent::SLICE_BEGIN) {
       open[event.track_uuid()] = event.name();

@@ -63,8 +63,9 @@ std::string NameOf(const Track& track, const v1::ProfileInfo& info) {
 }
 
 std::string DeviceName(const ProfileData& profile, uint32_t device) {
-  return absl::StrCat("device ", device,
-                      device < profile.devices.size() ? ": " + profile.devices[device].name() : std::string());
+  return absl::StrCat(
+      "device ", device,
+      device < profile.devices.size() ? ": " + profile.devices[device].name() : std::string());
 }
 
 // A number of its own for each command, as far as 24 bits for sessions and devices and 40 for commands go.

@@ -1,5 +1,5 @@
-// When the work of an executor's queues was appended and ran, in shared memory: the executor's TimeKeeper adds it while the
-// daemon wants it, the daemon takes it.
+// When the work of an executor's queues was appended and ran, in shared memory: the executor's TimeKeeper
+// adds it while the daemon wants it, the daemon takes it.
 #pragma once
 
 #include <algorithm>
