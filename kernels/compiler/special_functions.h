@@ -237,11 +237,11 @@ static inline double Unscaled(double y, double x) {
 }
 double xpud_i0_f64(double x) {
   const double a = __builtin_fabs(x);
-  return a == INF ? INF : Unscaled(xpud_i0e_f64(x), a);
+  return a == INF ? NAN_ : Unscaled(xpud_i0e_f64(x), a);  // as PyTorch has it
 }
 double xpud_i1_f64(double x) {
   const double a = __builtin_fabs(x);
-  return a == INF ? x : Unscaled(xpud_i1e_f64(x), a);
+  return a == INF ? NAN_ : Unscaled(xpud_i1e_f64(x), a);
 }
 FROM_F64(i0e)
 FROM_F64(i1e)
@@ -442,6 +442,7 @@ static const double kAiryQ[21] = {6.8821705563080009e-2,   -6.089151840832694e-4
 
 double xpud_airy_f64(double x) {
   const double a = __builtin_fabs(x), root = __builtin_sqrt(a), z = 2.0 / 3.0 * a * root;
+  if (a == INF) return NAN_;  // as PyTorch has it
   if (x > 2.0) {
     const double w = 1.8856180831641267317 / z;  // z at 2
     return xpud_exp_f64(-z) * CHEBYSHEV(kAiryFar, 2.0 * w - 1.0) / (2.0 * ROOT_PI * __builtin_sqrt(root));

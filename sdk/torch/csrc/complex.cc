@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <string>
 #include <string_view>
@@ -60,17 +61,24 @@ void Multiply(const Parts& a, const Parts& b, const Parts& out) {
   out.im.add_(a.re.mul(b.im));
 }
 
-// Scales the divisor by its larger part, so that its square neither overflows nor vanishes.
+// Divides by the divisor's larger part first (Smith), so that its square neither overflows nor vanishes and a
+// number by an infinite one is 0.
 void Divide(const Parts& a, const Parts& b, const Parts& out) {
   if (b.is_real()) {
     DivideInto(out.re, a.re, b.re);
     DivideInto(out.im, a.im, b.re);
     return;
   }
-  const Tensor scale = at::maximum(b.re.abs(), b.im.abs());
-  const Tensor re = b.re.div(scale), im = b.im.div(scale);
-  const Tensor square = re.mul(re).add_(im.mul(im)).mul_(scale);
-  Multiply(a, {re.div(square), im.div(square).neg_()}, out);
+  const Tensor is_re = b.re.abs().ge(b.im.abs());
+  Tensor larger = at::where(is_re, b.re, b.im);
+  const Tensor smaller = at::where(is_re, b.im, b.re), is_zero = larger.eq(0);
+  larger.masked_fill_(is_zero, 0);  // without its sign, as PyTorch divides by 0
+  const Tensor ratio = smaller.div(larger).masked_fill_(is_zero, 0);
+  const Tensor factor = larger.add(smaller.mul(ratio)).reciprocal_();
+  const Tensor first = at::where(is_re, a.re, a.im), second = at::where(is_re, a.im, a.re);
+  MultiplyInto(out.re, first.add(second.mul(ratio)), factor);
+  const Tensor difference = second.sub(first.mul(ratio));  // with the other sign if `larger` is b.im
+  MultiplyInto(out.im, at::where(is_re, difference, difference.neg()), factor);
 }
 
 void Add(Values values, const Tensor& result, bool subtracts) {
@@ -95,10 +103,31 @@ void Add(Values values, const Tensor& result, bool subtracts) {
   AddInto(out.im, a.im, scaled.im, factor);
 }
 
+// What follows gives C's results (its annex G) where a part is infinite, NaN or 0, and a product of the
+// parts' functions would be NaN.
+
 void Exponential(const Parts& a, const Parts& out) {
   const Tensor length = a.re.exp();
-  MultiplyInto(out.re, length, a.im.cos());
-  MultiplyInto(out.im, length, a.im.sin());
+  const Tensor is_real = a.im.eq(0), has_no_angle = a.im.isfinite().logical_not_().logical_and_(a.re.isinf());
+  out.re.copy_(at::where(is_real.logical_or(has_no_angle), length, length.mul(a.im.cos())));
+  const Tensor im = length.mul(a.im.sin()).masked_fill_(has_no_angle.logical_and(a.re.lt(0)), 0);
+  out.im.copy_(at::where(is_real, a.im, im));
+}
+
+void Cosine(const Parts& a, const Parts& out) {
+  const Tensor has_no_angle = a.re.isfinite().logical_not_();
+  const Tensor re = a.re.cos().mul_(a.im.cosh());
+  out.re.copy_(re.masked_fill_(has_no_angle.logical_and(a.im.isinf()), HUGE_VAL));
+  const Tensor im = a.re.sin().neg_().mul_(a.im.sinh()).masked_fill_(has_no_angle.logical_and(a.im.eq(0)), 0);
+  out.im.copy_(at::where(a.re.eq(0), at::copysign(at::ones_like(a.im), a.im).mul_(a.re).neg_(), im));
+}
+
+void Sine(const Parts& a, const Parts& out) {
+  const Tensor has_no_angle = a.re.isfinite().logical_not_();
+  out.re.copy_(at::where(a.re.eq(0), a.re, a.re.sin().mul_(a.im.cosh())));
+  const Tensor im =
+      a.re.cos().mul_(a.im.sinh()).masked_fill_(has_no_angle.logical_and(a.im.isinf()), HUGE_VAL);
+  out.im.copy_(at::where(a.im.eq(0), a.im, im));
 }
 
 void Logarithm(const Parts& a, const Parts& out) {
@@ -108,11 +137,11 @@ void Logarithm(const Parts& a, const Parts& out) {
 
 // With t = sqrt((|a| + |re|) / 2), the root is t + i im / 2t on the right half of the plane.
 void SquareRoot(const Parts& a, const Parts& out) {
-  const Tensor t = at::hypot(a.re, a.im).add_(a.re.abs()).mul_(0.5).sqrt_();
+  const Tensor t = at::hypot(a.re, a.im).mul_(0.5).add_(a.re.abs().mul_(0.5)).sqrt_();
   const Tensor other = at::where(t.eq(0), a.im, a.im.div(t.mul(2)));
-  const Tensor right = a.re.ge(0);
-  out.re.copy_(at::where(right, t, other.abs()));
-  out.im.copy_(at::where(right, other, at::copysign(t, a.im)));
+  const Tensor right = a.re.ge(0), is_high = a.im.isinf();
+  out.re.copy_(at::where(right, t, other.abs()).masked_fill_(is_high, HUGE_VAL));
+  out.im.copy_(at::where(is_high, a.im, at::where(right, other, at::copysign(t, a.im))));
 }
 
 // a / |a|; 0 for 0.
@@ -220,10 +249,7 @@ const std::map<std::string_view, Kernel>& Kernels() {
        }},
       {"conj_physical", [](Values v, const Tensor& out) { out.copy_(v[0].toTensor().conj()); }},
       {"_conj_physical", [](Values v, const Tensor& out) { out.copy_(v[0].toTensor().conj()); }},
-      {"cos", Unary<[](const Parts& a, const Parts& out) {
-         MultiplyInto(out.re, a.re.cos(), a.im.cosh());
-         MultiplyInto(out.im, a.re.sin().neg_(), a.im.sinh());
-       }>},
+      {"cos", Unary<Cosine>},
       {"div",
        [](Values v, const Tensor& out) {
          Parts a = PartsOf(v[0]);
@@ -304,10 +330,7 @@ const std::map<std::string_view, Kernel>& Kernels() {
                      v[0].toTensor(), v[2].toScalar()));
        }},
       {"sgn", Unary<Sign>},
-      {"sin", Unary<[](const Parts& a, const Parts& out) {
-         MultiplyInto(out.re, a.re.sin(), a.im.cosh());
-         MultiplyInto(out.im, a.re.cos(), a.im.sinh());
-       }>},
+      {"sin", Unary<Sine>},
       {"sqrt", Unary<SquareRoot>},
       {"sub", [](Values v, const Tensor& out) { Add(v, out, true); }},
       {"sum", [](Values v, const Tensor& out) { Reduce(v, out, false); }},
@@ -449,6 +472,8 @@ bool RunComplex(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string_view name = BaseName(schema);
   // The CPU stores lengths into an out= of any type, and negated numbers only into one of their own.
   if (name == "abs" && variant == Variant::kOut) return false;
+  TORCH_CHECK(name != "abs" || variant != Variant::kInPlace,
+              "In-place abs is not supported for complex tensors.");
   if (name == "neg" && variant == Variant::kOut) CheckSameType(values[0].toTensor(), values[1].toTensor());
   op.callBoxed(&metas);
   Tensor meta = metas.at(0).toTensor();

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Dispatch_v2.h>
 #include <ATen/TensorIterator.h>
+#include <ATen/native/Resize.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -37,6 +38,19 @@ std::tuple<Tensor, Tensor> Frexp(const Tensor& self) {
   const MapInput inputs[] = {self};
   LaunchMap(row, *ToDType(self.scalar_type()), outs, inputs);
   return {outs[0], outs[1]};
+}
+
+std::tuple<Tensor&, Tensor&> FrexpOut(const Tensor& self, Tensor& mantissa, Tensor& exponent) {
+  TORCH_CHECK(mantissa.dtype() == self.dtype(), "torch.frexp() expects mantissa to have dtype ", self.dtype(),
+              " but got ", mantissa.dtype());
+  TORCH_CHECK(exponent.dtype() == at::kInt, "torch.frexp() expects exponent to have int dtype but got ",
+              exponent.dtype());
+  const auto [parts, powers] = Frexp(self);
+  at::native::resize_output(mantissa, parts.sizes());
+  at::native::resize_output(exponent, powers.sizes());
+  mantissa.copy_(parts);
+  exponent.copy_(powers);
+  return {mantissa, exponent};
 }
 
 double LargestOf(at::ScalarType type) {
@@ -89,6 +103,7 @@ Tensor RoundDecimals(const Tensor& self, int64_t decimals) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("polygamma", TORCH_FN(Polygamma));
   m.impl("frexp.Tensor", TORCH_FN(Frexp));
+  m.impl("frexp.Tensor_out", TORCH_FN(FrexpOut));
   m.impl("nan_to_num", TORCH_FN(NanToNum));
   m.impl("nan_to_num.out", TORCH_FN(NanToNumOut));
   m.impl("round.decimals", TORCH_FN(RoundDecimals));

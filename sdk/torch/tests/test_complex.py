@@ -3,6 +3,7 @@
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_complex.py
 """
 
+import math
 import unittest
 
 import torch
@@ -177,6 +178,17 @@ class ComplexTest(unittest.TestCase):
         a = torch.tensor([complex(-4, 0.0), complex(-4, -0.0), 0, complex(0, -2), 1e-20j, 9])
         self.check(a.to("xpud").sqrt(), a.sqrt(), 1e-6)
 
+    def test_infinite_and_nan_parts_give_what_the_cpu_gives(self):
+        inf, nan = math.inf, math.nan
+        parts = [inf, -inf, nan, 0.0, -0.0, 1.5, -1e10]
+        a = torch.tensor([complex(re, im) for re in parts for im in parts])
+        for name in ("exp", "sin", "cos", "sqrt", "reciprocal", "log", "abs"):
+            for dtype in DTYPES:
+                expected, got = (getattr(a.to(device, dtype), name)().cpu() for device in ("cpu", "xpud"))
+                for part in (torch.real, torch.imag) if expected.is_complex() else (lambda x: x,):
+                    with self.subTest(name, dtype=dtype, part=part):
+                        torch.testing.assert_close(part(got), part(expected), equal_nan=True)
+
     def test_errors_are_the_cpus(self):
         wrong = {
             "order": lambda a: a < a,
@@ -185,6 +197,7 @@ class ComplexTest(unittest.TestCase):
             "matrices": lambda a: a @ a,
             "in-place result": lambda a: a.real.mul_(a),
             "fill of real numbers": lambda a: a.real.fill_(1j),
+            "lengths in place": lambda a: a.clone().abs_(),
             "parts of two types": lambda a: torch.complex(a.real, a.imag.double()),
         }
         a = self.inputs(torch.complex64)[0]

@@ -4,6 +4,7 @@
 """
 
 import itertools
+import math
 import unittest
 import warnings
 
@@ -299,6 +300,25 @@ class TransformTest(unittest.TestCase):
         torch.testing.assert_close(torch.vmap(attend)(x.to("xpud")).cpu(), expected)
         gradient = torch.vmap(torch.func.grad(lambda each: attend(each).square().sum()))
         torch.testing.assert_close(gradient(x.to("xpud")).cpu(), gradient(x), rtol=1e-4, atol=1e-5)
+
+
+class SpecialFunctionsTest(unittest.TestCase):
+    def test_bessel_and_airy_functions_of_infinity_are_nan_as_pytorch_has_it(self):
+        x = torch.tensor([math.inf, -math.inf, math.nan])
+        for function in (torch.i0, torch.special.i1, torch.special.modified_bessel_i0, torch.special.modified_bessel_i1, torch.special.airy_ai):
+            for dtype in (torch.float32, torch.float64):
+                with self.subTest(function, dtype=dtype):
+                    torch.testing.assert_close(function(x.to("xpud", dtype)).cpu()[:1], function(x.to(dtype))[:1], equal_nan=True)
+
+    def test_frexp_wants_results_of_the_right_types(self):
+        x = torch.tensor([1.5, -6.0], device="xpud")
+        mantissa, exponent = torch.empty(0, device="xpud"), torch.empty(0, dtype=torch.int32, device="xpud")
+        torch.frexp(x, out=(mantissa, exponent))
+        self.assertEqual((mantissa.tolist(), exponent.tolist()), ([0.75, -0.75], [1, 3]))
+        with self.assertRaisesRegex(RuntimeError, r"torch\.frexp\(\) expects mantissa to have dtype float but got double"):
+            torch.frexp(x, out=(mantissa.double(), exponent))
+        with self.assertRaisesRegex(RuntimeError, r"torch\.frexp\(\) expects exponent to have int dtype but got long"):
+            torch.frexp(x, out=(mantissa, exponent.long()))
 
 
 if __name__ == "__main__":
