@@ -213,13 +213,15 @@ Tensor Pairs(const c10::IValue& value) {
   return at::view_as_real(value.toTensor().resolve_conj().resolve_neg());
 }
 
+// `out` may be undefined.
 void CheckPair(Values values, const Tensor& out) {
   const at::ScalarType first = values[0].toTensor().scalar_type(),
                        second = values[1].toTensor().scalar_type();
   TORCH_CHECK(first == second, "Expected object of scalar type ", first, " but got scalar type ", second,
               " for second argument");
-  TORCH_CHECK(c10::toComplexType(first) == out.scalar_type(), "Expected object of scalar type ",
-              c10::toComplexType(first), " but got scalar type ", out.scalar_type(), " for argument 'out'");
+  TORCH_CHECK(!out.defined() || c10::toComplexType(first) == out.scalar_type(),
+              "Expected object of scalar type ", c10::toComplexType(first), " but got scalar type ",
+              out.scalar_type(), " for argument 'out'");
 }
 
 template <void (*Function)(const Parts&, const Parts&)>
@@ -243,7 +245,6 @@ const std::map<std::string_view, Kernel>& Kernels() {
       {"bmm", [](Values v, const Tensor& out) { Product(v[0].toTensor(), v[1].toTensor(), out); }},
       {"complex",
        [](Values v, const Tensor& out) {
-         CheckPair(v, out);
          PartsOf(out).re.copy_(v[0].toTensor());
          PartsOf(out).im.copy_(v[1].toTensor());
        }},
@@ -315,7 +316,6 @@ const std::map<std::string_view, Kernel>& Kernels() {
       {"neg", [](Values v, const Tensor& out) { at::view_as_real(out).copy_(Pairs(v[0]).neg()); }},
       {"polar",
        [](Values v, const Tensor& out) {
-         CheckPair(v, out);
          const Parts parts = PartsOf(out);
          MultiplyInto(parts.re, v[0].toTensor(), v[1].toTensor().cos());
          MultiplyInto(parts.im, v[0].toTensor(), v[1].toTensor().sin());
@@ -475,6 +475,8 @@ bool RunComplex(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK(name != "abs" || variant != Variant::kInPlace,
               "In-place abs is not supported for complex tensors.");
   if (name == "neg" && variant == Variant::kOut) CheckSameType(values[0].toTensor(), values[1].toTensor());
+  if (name == "complex" || name == "polar")
+    CheckPair(values, variant == Variant::kOut ? values[inputs].toTensor() : Tensor());
   op.callBoxed(&metas);
   Tensor meta = metas.at(0).toTensor();
   if (name == "angle") meta = meta.contiguous();  // as the CPU's

@@ -108,7 +108,17 @@ Tensor& ArangeOut(const at::Scalar& start, const at::Scalar& end, const at::Scal
   const int64_t count = out.scalar_type() == at::kLong
                             ? at::native::compute_arange_size<int64_t>(start, end, step)
                             : at::native::compute_arange_size<double>(start, end, step);
-  if (out.numel() != count) out.resize_({count});
+  if (out.numel() != count) {
+    if (out.numel() > 0) {
+      TORCH_WARN(
+          "The number of elements in the out tensor of shape ", out.sizes(), " is ", out.numel(),
+          " which does not match the computed number of elements ", count,
+          ". Note that this may occur as a result of rounding error. The out tensor will be resized to a "
+          "tensor of shape (",
+          count, ",).");
+    }
+    out.resize_({count});
+  }
   const Tensor target = out.is_contiguous() ? out : MakeEmpty(out.sizes(), out.scalar_type(), out.device());
   const MapInput inputs[] = {{integral ? at::Scalar(start.toLong()) : start, false},
                              {integral ? at::Scalar(step.toLong()) : step, false}};

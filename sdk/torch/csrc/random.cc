@@ -40,11 +40,23 @@ bool IsFloat(const Tensor& tensor) {
   return IsOnDevice(tensor) && IsSupported(tensor.scalar_type(), ops::kFloatTypes);
 }
 
+double LargestFloat(at::ScalarType type) {
+  return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "uniform_", [] {
+    return static_cast<double>(std::numeric_limits<scalar_t>::max());
+  });
+}
+
 Tensor& Uniform(Tensor& self, double from, double to, OptionalGenerator generator) {
   static const ops::Row& row = ops::RowOf("xpud::uniform");
   TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from,
               " > to=", to);
   if (!IsFloat(self)) return FallbackOf<at::_ops::uniform_>::Call(self, from, to, generator);
+  const double most = LargestFloat(self.scalar_type());
+  TORCH_CHECK(std::abs(from) <= most, "from is out of bounds for ", self.dtype());
+  TORCH_CHECK(std::abs(to) <= most, "to is out of bounds for ", self.dtype());
+  TORCH_CHECK(to - from <= most, "uniform_ expects to-from <= std::numeric_limits<",
+              c10::toString(self.scalar_type()), ">::max(), but found to=", to, " and from=", from,
+              " which result in to-from to exceed the limit");
   const MapInput parameters[] = {{from, false}, {to, false}};
   const ops::DType compute = *ToDType(self.scalar_type());
   return Draw(row, self, compute, parameters, generator, WordsOf(compute));
@@ -165,8 +177,9 @@ Tensor& RandomFrom(Tensor& self, int64_t from, std::optional<int64_t> to, Option
   if (IsSupported(self.scalar_type())) {
     at::native::templates::check_from_to_in_range(from, end - 1, self.dtype());
   }
+  // 0: all of the 2^64 integers.
   const uint64_t range = static_cast<uint64_t>(end) - static_cast<uint64_t>(from) + (to.has_value() ? 0 : 1);
-  if (!IsServed(self) || range > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+  if (!IsServed(self) || range == 0 || range > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
     return FallbackOf<at::_ops::random__from>::Call(self, from, to, generator);
   }
   return RandomBetween(self, from, range, generator);

@@ -234,7 +234,9 @@ class CopyingVariant final : public c10::OperatorKernel {
 
   void Store(const at::Tensor& result, const at::Tensor& target) const {
     if (variant_ == Variant::kOut) {
-      at::native::resize_output(target, result.sizes());
+      // A target that is resized gets the result's memory format, as structured operators do it.
+      if (at::native::resize_output(target, result.sizes()) && result.is_non_overlapping_and_dense())
+        target.as_strided_(result.sizes(), result.strides());
     } else {
       TORCH_CHECK(target.sizes() == result.sizes(), "output with shape ", target.sizes(),
                   " doesn't match the broadcast shape ", result.sizes());

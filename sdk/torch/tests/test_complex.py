@@ -198,6 +198,8 @@ class ComplexTest(unittest.TestCase):
             "in-place result": lambda a: a.real.mul_(a),
             "fill of real numbers": lambda a: a.real.fill_(1j),
             "lengths in place": lambda a: a.clone().abs_(),
+            "polar of two types": lambda a: torch.polar(a.real, a.imag.double()),
+            "polar into another type": lambda a: torch.polar(a.real, a.imag, out=torch.empty(0, dtype=torch.complex128, device=a.device)),
             "parts of two types": lambda a: torch.complex(a.real, a.imag.double()),
         }
         a = self.inputs(torch.complex64)[0]

@@ -302,6 +302,49 @@ class TransformTest(unittest.TestCase):
         torch.testing.assert_close(gradient(x.to("xpud")).cpu(), gradient(x), rtol=1e-4, atol=1e-5)
 
 
+class ResultsTest(unittest.TestCase):
+    def test_a_result_that_is_resized_gets_the_memory_format_that_the_cpu_gives_it(self):
+        x = torch.randn(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+        operations = {
+            "cat": lambda x, out: torch.cat([x, x], out=out),
+            "cat of two formats": lambda x, out: torch.cat([x, x.contiguous()], out=out),
+            "add": lambda x, out: torch.add(x, x, out=out),
+            "exp": lambda x, out: torch.exp(x, out=out),
+            "sum": lambda x, out: torch.sum(x, 1, keepdim=True, out=out),
+            "cumsum": lambda x, out: torch.cumsum(x, 1, out=out),
+            "tril": lambda x, out: torch.tril(x, out=out),
+            "avg_pool2d": lambda x, out: torch._C._nn.avg_pool2d(x, 2, out=out),
+        }
+        for name, operation in operations.items():
+            with self.subTest(name):
+                got, expected = operation(x.to("xpud"), torch.empty(0, device="xpud")), operation(x, torch.empty(0))
+                self.assertEqual((got.shape, got.stride()), (expected.shape, expected.stride()))
+                torch.testing.assert_close(got.cpu(), expected)
+
+    def test_arange_says_that_it_resizes_its_result(self):
+        with self.assertWarnsRegex(UserWarning, r"out tensor of shape \[5\] is 5 which does not match the computed number of elements 3"):
+            torch.arange(0, 3, out=torch.empty(5, device="xpud"))
+
+
+class RangesOfRandomNumbersTest(unittest.TestCase):
+    def test_random_of_all_64_bit_integers(self):
+        x = torch.empty(2000, dtype=torch.int64, device="xpud").random_(torch.iinfo(torch.int64).min, None).double()
+        self.assertLess(x.min().item(), -8e18)
+        self.assertGreater(x.max().item(), 8e18)
+
+    def test_uniform_refuses_what_the_cpu_refuses(self):
+        for dtype in (torch.float16, torch.float32, torch.float64):
+            most = torch.finfo(dtype).max
+            for low, high in ((-most, most), (5, 1), (-2 * most, 0), (0, 2 * most)):
+                with self.subTest(dtype=dtype, low=low):
+                    texts = []
+                    for device in ("cpu", "xpud"):
+                        with self.assertRaises(RuntimeError) as refused:
+                            torch.empty(5, device=device, dtype=dtype).uniform_(low, high)
+                        texts.append(str(refused.exception).splitlines()[0])
+                    self.assertEqual(*texts)
+
+
 class SpecialFunctionsTest(unittest.TestCase):
     def test_bessel_and_airy_functions_of_infinity_are_nan_as_pytorch_has_it(self):
         x = torch.tensor([math.inf, -math.inf, math.nan])
