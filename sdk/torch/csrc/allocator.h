@@ -48,9 +48,13 @@ struct Place {
 Place FindPlace(const void* address);
 
 // Returns a null place for a tensor without bytes. Storages made from a bare address (at::from_blob) are
-// looked up.
+// looked up. Raises NotImplementedError for a tensor without memory, such as torch.func's wrappers.
 inline Place PlaceOf(const at::TensorBase& tensor) {
-  const c10::DataPtr& data = tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
+  const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      storage,
+      "xpud computes on tensors with memory, and this one has none: a tensor of torch.func, or a subclass");
+  const c10::DataPtr& data = storage.data_ptr();
   const uint64_t offset = static_cast<uint64_t>(tensor.storage_offset()) * tensor.itemsize();
   if (data.get_deleter() == &FreeAllocation) [[likely]] {
     const auto* allocation = static_cast<const Allocation*>(data.get_context());

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/addr_native.h>
 #include <torch/library.h>
@@ -66,15 +67,22 @@ std::tuple<Tensor, Tensor> MinDim(const Tensor& self, int64_t dim, bool keepdim)
 
 // ---- composed ----
 
+// Raises ATen's errors for dimensions that are out of range or given twice.
+std::vector<int64_t> WrappedDims(const Tensor& self, at::OptionalIntArrayRef dims) {
+  std::vector<int64_t> wrapped;
+  if (dims.has_value()) wrapped.assign(dims->begin(), dims->end());
+  at::maybe_wrap_dims(wrapped, self.dim());
+  (void)at::dim_list_to_bitset(c10::IntArrayRef(wrapped), static_cast<size_t>(self.dim()));
+  return wrapped;
+}
+
 // The warning about degrees of freedom names the operator that the program called.
 std::tuple<Tensor, Tensor> VarAndMean(std::string_view op, const Tensor& self, at::OptionalIntArrayRef dims,
                                       const std::optional<at::Scalar>& correction, bool keepdim) {
   static const ops::Row& row = ops::RowOf("xpud::var_mean");
   if (!CanReduce(self) || !IsSupported(self.scalar_type(), row.dtypes))
     return {at::var(self, dims, correction, keepdim), at::mean(self, dims, keepdim)};
-  std::vector<int64_t> reduced;
-  if (dims.has_value()) reduced.assign(dims->begin(), dims->end());
-  at::maybe_wrap_dims(reduced, self.dim());
+  const std::vector<int64_t> reduced = WrappedDims(self, dims);
   const double subtracted = correction.value_or(1).toDouble();
   const ops::Number attribute = ops::Number::Real(subtracted);
   const std::vector<Tensor> both = LaunchReductions(row, self, reduced, keepdim, *ToDType(self.scalar_type()),
@@ -88,9 +96,7 @@ Tensor StdCorrection(const Tensor& self, at::OptionalIntArrayRef dims,
   static const ops::Row& row = ops::RowOf("var.correction");
   if (!CanReduce(self) || !IsSupported(self.scalar_type(), row.dtypes))
     return at::var(self, dims, correction, keepdim).sqrt_();
-  std::vector<int64_t> reduced;
-  if (dims.has_value()) reduced.assign(dims->begin(), dims->end());
-  at::maybe_wrap_dims(reduced, self.dim());
+  const std::vector<int64_t> reduced = WrappedDims(self, dims);
   const double subtracted = correction.value_or(1).toDouble();
   const ops::Number attribute = ops::Number::Real(subtracted);
   Tensor out = LaunchReduce(row, self, reduced, keepdim, *ToDType(self.scalar_type()), self.scalar_type(),

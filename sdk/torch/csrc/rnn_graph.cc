@@ -1,6 +1,7 @@
 #include "sdk/torch/csrc/rnn_graph.h"
 
 #include <ATen/ATen.h>
+#include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/gru_native.h>
 #include <ATen/ops/lstm_native.h>
@@ -115,8 +116,13 @@ class Layer : public torch::autograd::Function<Layer> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const Call call(*context, saved);
+    // Those of torch.func and of subclasses have no memory.
+    const bool have_memory = std::ranges::none_of(gradients, [](const Tensor& gradient) {
+      return gradient.defined() && at::isTensorSubclassLike(gradient);
+    });
+    const bool graph = at::GradMode::is_enabled();
     variable_list result =
-        at::GradMode::is_enabled() ? Differentiably(call, gradients) : ByKernels(*context, call, gradients);
+        graph || !have_memory ? Differentiably(call, gradients, graph) : ByKernels(*context, call, gradients);
     result.resize(result.size() + 4);  // kind, has_biases, bidirectional, sizes
     return result;
   }
@@ -184,8 +190,9 @@ class Layer : public torch::autograd::Function<Layer> {
     return result;
   }
 
-  // Gradients that are part of a graph: those of ATen's composition, computed again.
-  static variable_list Differentiably(const Call& call, const variable_list& gradients) {
+  // Those of ATen's composition, computed again; they are part of the graph if that is wanted.
+  static variable_list Differentiably(const Call& call, const variable_list& gradients, bool graph) {
+    const at::AutoGradMode recomputes(true);
     variable_list inputs, wanted;
     for (const Tensor& tensor : call.differentiable) {
       // A view is a new node, so gradients end here even if one argument depends on another.
@@ -204,7 +211,7 @@ class Layer : public torch::autograd::Function<Layer> {
     }
     variable_list found(wanted.size());
     if (!roots.empty())
-      found = torch::autograd::grad(roots, wanted, of_roots, /*retain_graph=*/true, /*create_graph=*/true,
+      found = torch::autograd::grad(roots, wanted, of_roots, /*retain_graph=*/true, /*create_graph=*/graph,
                                     /*allow_unused=*/true);
     variable_list result;
     size_t next = 0;

@@ -302,6 +302,58 @@ class TransformTest(unittest.TestCase):
         torch.testing.assert_close(gradient(x.to("xpud")).cpu(), gradient(x), rtol=1e-4, atol=1e-5)
 
 
+class ForwardModeTest(unittest.TestCase):
+    """Operators that the CPU composes, and that xpud computes with one kernel, are differentiated forwards too."""
+
+    def same(self, function, *inputs):
+        """Compares `function` of a model and inputs, on both devices."""
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)).double()
+        results = [function(model.to(device), *(x.to(device) for x in inputs)) for device in ("cpu", "xpud")]
+        torch.testing.assert_close(results[1].cpu(), results[0])
+
+    def test_products_with_jacobians_and_second_derivatives_of_linear_layers(self):
+        x, v = (torch.randn(5, 4, dtype=torch.float64) for _ in range(2))
+        self.same(lambda model, x, v: torch.func.jvp(model, (x,), (v,))[1], x, v)
+        self.same(lambda model, x: torch.func.jacfwd(model)(x), x[0])
+        self.same(lambda model, x: torch.func.hessian(lambda x: model(x).square().sum())(x), x[0])
+        self.same(lambda model, x: torch.func.vmap(torch.func.jacfwd(model))(x), x)
+
+        def by_weights(model, x):
+            weights = dict(model.named_parameters())
+            tangents = {name: torch.ones_like(weight) for name, weight in weights.items()}
+            return torch.func.jvp(lambda weights: torch.func.functional_call(model, weights, (x,)), (weights,), (tangents,))[1]
+
+        self.same(by_weights, x)
+
+    def test_dual_numbers(self):
+        def tangent(model, x, v):
+            with torch.autograd.forward_ad.dual_level():
+                y = model(torch.autograd.forward_ad.make_dual(x, v)).sum()
+                return torch.autograd.forward_ad.unpack_dual(y).tangent
+
+        self.same(tangent, *(torch.randn(5, 4, dtype=torch.float64) for _ in range(2)))
+
+    def test_gradients_of_gradients_of_linear_layers(self):
+        layer = torch.nn.Linear(3, 2, dtype=torch.float64, device="xpud")
+        x = torch.randn(4, 3, dtype=torch.float64, device="xpud", requires_grad=True)
+        self.assertTrue(torch.autograd.gradgradcheck(layer, (x,)))
+
+
+class BatchedGradientsTest(unittest.TestCase):
+    def test_of_recurrent_layers(self):
+        for make in (torch.nn.GRU, torch.nn.LSTM, torch.nn.RNN):
+            torch.manual_seed(1)
+            layer = make(5, 7, dtype=torch.float64, device="xpud")
+            x = torch.randn(2, 4, 5, dtype=torch.float64, device="xpud", requires_grad=True)
+            y = layer(x)[0]
+            gradients = torch.randn(3, *y.shape, dtype=torch.float64, device="xpud")
+            together, = torch.autograd.grad(y, x, gradients, retain_graph=True, is_grads_batched=True)
+            each = [torch.autograd.grad(y, x, gradient, retain_graph=True)[0] for gradient in gradients]
+            torch.testing.assert_close(together, torch.stack(each))
+            self.assertFalse(together.requires_grad)
+
+
 class ResultsTest(unittest.TestCase):
     def test_a_result_that_is_resized_gets_the_memory_format_that_the_cpu_gives_it(self):
         x = torch.randn(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
@@ -320,6 +372,12 @@ class ResultsTest(unittest.TestCase):
                 got, expected = operation(x.to("xpud"), torch.empty(0, device="xpud")), operation(x, torch.empty(0))
                 self.assertEqual((got.shape, got.stride()), (expected.shape, expected.stride()))
                 torch.testing.assert_close(got.cpu(), expected)
+
+    def test_a_dimension_that_is_given_twice_is_refused(self):
+        x = torch.ones(2, 3, device="xpud")
+        for function in (torch.std, torch.var, torch.std_mean, torch.var_mean, torch.sum):
+            with self.subTest(function), self.assertRaisesRegex(RuntimeError, "dim 0 appears multiple times in the list of dims"):
+                function(x, dim=(0, -2))
 
     def test_arange_says_that_it_resizes_its_result(self):
         with self.assertWarnsRegex(UserWarning, r"out tensor of shape \[5\] is 5 which does not match the computed number of elements 3"):
