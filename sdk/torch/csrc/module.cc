@@ -7,9 +7,9 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "sdk/torch/csrc/allocator.h"
+#include "sdk/torch/csrc/derivatives.h"
 #include "sdk/torch/csrc/errors.h"
 #include "sdk/torch/csrc/fallback.h"
-#include "sdk/torch/csrc/forward_mode.h"
 #include "sdk/torch/csrc/generator.h"
 #include "sdk/torch/csrc/memory_history.h"
 #include "sdk/torch/csrc/profiler.h"
@@ -162,7 +162,7 @@ PYBIND11_MODULE(_C, m) {
                   .rethrow_signal = RethrowSignal,
                   .client_name = AskClientName});
   RegisterOpTable();
-  RegisterForwardMode();
+  RegisterDerivatives();
   m.def("is_connected", &Runtime::IsConnected);
   m.def("is_in_bad_fork", &Runtime::IsInBadFork);
   m.def("connect", torch::wrap_pybind_function_no_gil([] { Runtime::Get(); }));

@@ -135,9 +135,20 @@ class Attention(unittest.TestCase):
         F.scaled_dot_product_attention(*(each.to("xpud") for each in tensors), attn_mask=masks[1]).square().sum().backward()
         torch.testing.assert_close(masks[1].grad.cpu(), masks[0].grad, atol=1e-4, rtol=1e-4)
 
-    def test_double_backward_raises(self):
-        leaves = [each.to("xpud").requires_grad_() for each in inputs(1, 1, 1, 3, 3, 4, 4)]
-        (gradient,) = torch.autograd.grad(F.scaled_dot_product_attention(*leaves).square().sum(), leaves[:1], create_graph=True)
+    def test_second_derivatives_are_those_of_the_composition(self):
+        attend = F.scaled_dot_product_attention
+        for name, options in {"plain": {}, "causal": {"is_causal": True}, "scaled": {"scale": 0.3}, "mask": {}, "groups": {"enable_gqa": True}}.items():
+            torch.manual_seed(1)
+            heads = 2 if name == "groups" else 4
+            tensors = [torch.randn(1, each, 3, 4, dtype=torch.float64, device="xpud", requires_grad=True) for each in (4, heads, heads)]
+            if name == "mask":
+                tensors.append(torch.randn(3, 3, dtype=torch.float64, device="xpud", requires_grad=True))
+            with self.subTest(name):
+                self.assertTrue(torch.autograd.gradgradcheck(lambda *given, options=options: attend(*given, **options), tensors))
+
+    def test_second_derivatives_with_dropout_are_refused(self):
+        x = torch.randn(1, 2, 3, 4, device="xpud", requires_grad=True)
+        gradient, = torch.autograd.grad(F.scaled_dot_product_attention(x, x, x, dropout_p=0.5).square().sum(), x, create_graph=True)
         with self.assertRaisesRegex(RuntimeError, "derivative for .* is not implemented"):
             gradient.sum().backward()
 
