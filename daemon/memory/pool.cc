@@ -58,6 +58,8 @@ absl::Status Pool::Secure(uint64_t bytes) {
 absl::Status Pool::MakeRoom(uint64_t bytes) {
   if (ranges_.Fits(bytes)) [[likely]]
     return absl::OkStatus();
+  // A program whose sizes take turns would have slabs returned again and again. Then the pool grows instead.
+  if (!ranges_.IsReturnPaid() && Grow(bytes).ok()) return absl::OkStatus();
   ranges_.ReturnSlabs();
   if (ranges_.Fits(bytes)) return absl::OkStatus();
   Trim();

@@ -31,6 +31,7 @@ std::optional<RangeAllocator::Range> RangeAllocator::Allocate(uint64_t bytes, ui
   const uint64_t rounded = RoundSize(bytes);
   auto range = rounded <= kMaxSmallSize ? AllocateSmall(rounded, tenant) : AllocateLarge(rounded);
   if (range) used_ += range->bytes;
+  ++allocations_;
   return range;
 }
 
@@ -41,6 +42,7 @@ std::optional<RangeAllocator::Range> RangeAllocator::AllocateSmall(uint64_t byte
     if (!slab) return std::nullopt;
     const uint64_t count = slab->bytes / bytes;
     slabs_.emplace(slab->address, Slab{bytes, slab->tenant});
+    free_small_ += count;
     for (uint64_t i = count; i-- > 0;) free.push_back({slab->address + i * bytes, bytes, slab->tenant});
   }
   // Prefer one of the last few ranges that needs no zeroing; otherwise take the last.
@@ -52,6 +54,7 @@ std::optional<RangeAllocator::Range> RangeAllocator::AllocateSmall(uint64_t byte
   const Range range = *chosen;
   *chosen = free.back();
   free.pop_back();
+  --free_small_;
   return range;
 }
 
@@ -107,6 +110,7 @@ void RangeAllocator::Free(const Range& range, uint32_t tenant) {
   const Range held = {range.address, range.bytes, tenant};
   if (range.bytes <= kMaxSmallSize) {
     small_[ClassOf(range.bytes)].push_back(held);
+    ++free_small_;
   } else {
     FreeLarge(held);
   }
@@ -142,6 +146,7 @@ bool RangeAllocator::Fits(uint64_t bytes) const {
 }
 
 void RangeAllocator::ReturnSlabs() {
+  allocations_ = 0;
   const auto slab_of = [&](uint64_t address) { return std::prev(slabs_.upper_bound(address))->first; };
   struct FreeRanges {
     uint64_t count = 0;
@@ -160,7 +165,8 @@ void RangeAllocator::ReturnSlabs() {
   });
   if (free.empty()) return;
   for (auto& ranges : small_)
-    std::erase_if(ranges, [&](const Range& range) { return free.contains(slab_of(range.address)); });
+    free_small_ -=
+        std::erase_if(ranges, [&](const Range& range) { return free.contains(slab_of(range.address)); });
   for (const auto& [address, ranges] : free) {
     const uint32_t tenant = JoinLabels(ranges.tenant, slabs_.at(address).tenant);
     slabs_.erase(address);

@@ -33,8 +33,11 @@ class RangeAllocator {
   void Free(const Range& range, uint32_t tenant);
   // Whether Allocate(bytes) would succeed.
   bool Fits(uint64_t bytes) const;
-  // Turns slabs whose small ranges are all free into large ranges again.
+  // Turns slabs whose small ranges are all free into large ranges again. Looks at each free small range.
   void ReturnSlabs();
+  // Whether there were as many allocations since slabs were last returned as ReturnSlabs would look at
+  // ranges.
+  bool IsReturnPaid() const { return allocations_ >= free_small_; }
   // Removes and returns a completely free region of at most `most` bytes, or nullopt if there is none.
   std::optional<uint64_t> TakeFreeRegion(uint64_t most);
 
@@ -72,6 +75,8 @@ class RangeAllocator {
   };
   std::map<uint64_t, Slab> slabs_;  // by address
   uint64_t used_ = 0;
+  uint64_t free_small_ = 0;   // count of the ranges in small_
+  uint64_t allocations_ = 0;  // since ReturnSlabs
 };
 
 }  // namespace xpud::memory

@@ -91,6 +91,23 @@ TEST(RangeAllocator, SlabsThatAreFreeAgainServeOtherSizes) {
   allocator.Free(last, 1);
 }
 
+TEST(RangeAllocator, ReturningSlabsIsPaidByAllocations) {
+  RangeAllocator allocator;
+  allocator.AddRegion(kRegion, kRegion);
+  const auto range = *allocator.Allocate(1000, 1);
+  constexpr uint64_t kRanges = kSlabBytes / 1024;
+  for (uint64_t i = 1; i < kRanges - 1; ++i) {
+    EXPECT_FALSE(allocator.IsReturnPaid()) << i << " allocations, and as many free ranges as a slab has";
+    allocator.Free(*allocator.Allocate(1000, 1), 1);
+  }
+  EXPECT_TRUE(allocator.IsReturnPaid());
+  allocator.ReturnSlabs();
+  EXPECT_FALSE(allocator.IsReturnPaid());
+  allocator.Free(range, 1);
+  allocator.ReturnSlabs();
+  EXPECT_TRUE(allocator.IsReturnPaid()) << "there are no free ranges";
+}
+
 TEST(RangeAllocator, ARangeSaysWhoseBytesAreInIt) {
   RangeAllocator allocator;
   allocator.AddRegion(kRegion, kRegion);

@@ -1,0 +1,67 @@
+// The memory pool of a device, over a device that has only memory.
+#include "daemon/memory/pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <vector>
+
+#include "daemon/lane/testing/memory_device.h"
+
+namespace xpud::memory {
+namespace {
+
+class PoolTest : public testing::Test {
+ protected:
+  Block Allocate(uint64_t bytes) {
+    const auto block = pool_.Allocate(bytes, account_, [](std::byte*, uint64_t) { return absl::OkStatus(); });
+    EXPECT_TRUE(block.ok()) << block.status();
+    return block.value_or(Block{});
+  }
+  // Fills slabs with blocks of `bytes`, and frees them again.
+  void FillAndFree(uint64_t slabs, uint64_t bytes) {
+    std::vector<Block> blocks;
+    for (uint64_t i = 0; i < slabs * (kSlabBytes / bytes); ++i) blocks.push_back(Allocate(bytes));
+    for (const Block& block : blocks) pool_.Free(block);
+  }
+
+  lane::MemoryDevice device_{/*asynchronous=*/false, uint64_t{1} << 30};
+  Pool pool_{device_, 0};
+  std::atomic<uint64_t> credit_{0}, claim_{0};
+  Ledger::Account& account_ = pool_.ledger().Open(Tenant{1000, ""}, &credit_, &claim_);
+};
+
+// The free ranges of many small blocks are in the way of one large block. Returning their slabs once is
+// cheap, compared with the allocations that made them.
+TEST_F(PoolTest, MemoryOfManySmallBlocksServesALargeOne) {
+  FillAndFree(16, 512);
+  const uint64_t before = pool_.chunk_bytes();
+  pool_.Free(Allocate(50 << 20));
+  EXPECT_EQ(pool_.chunk_bytes(), before);
+}
+
+// Where a few blocks of two sizes take turns, the pool grows once instead of returning slabs each time.
+TEST_F(PoolTest, SizesThatTakeTurnsMakeItGrowOnce) {
+  const Block held = Allocate(60 << 20);  // leaves one slab of a chunk of 64 MiB
+  FillAndFree(1, 512);                    // 8192 free ranges
+  for (int round = 0; round < 100; ++round) {
+    pool_.Free(Allocate(3000));
+    pool_.Free(Allocate(512));
+  }
+  EXPECT_EQ(pool_.chunk_bytes(), uint64_t{128} << 20);
+  pool_.Free(held);
+}
+
+// Without room to grow, slabs are returned whatever it costs.
+TEST_F(PoolTest, NearTheDevicesLimitSlabsAreReturned) {
+  const Block held = Allocate((uint64_t{1} << 30) - (64 << 20));
+  FillAndFree(16, 512);
+  for (int round = 0; round < 10; ++round) {
+    pool_.Free(Allocate(50 << 20));
+    FillAndFree(1, 512);
+  }
+  pool_.Free(held);
+}
+
+}  // namespace
+}  // namespace xpud::memory
