@@ -111,6 +111,7 @@ absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
     if (others + wish->capacity <= trace::Profile::MostCommands(audience))
       opened->recorder().Start(audience, wish->capacity, wish->until_ns);
   }
+  WantPublishTimes(*opened);
   sessions_.emplace(session->id(), opened.get());
   turns_.push_back({std::move(opened), &policy_->Add(session->peer().tenant)});
   if (!traces_ && IsProfiled()) Trace([] {});
@@ -207,10 +208,13 @@ bool Lane::IsProfiled() {
   return std::ranges::any_of(turns_, [&](Turn& turn) { return turn.session->recorder().profiling(now); });
 }
 
+void Lane::WantPublishTimes(DeviceSession& session) {
+  session.transport().WantPublishTimes(session.recorder().profiling(NowNs()));
+}
+
 void Lane::Trace(std::function<void()> then) {
   traces_ = IsProfiled();
-  for (const Turn& turn : turns_)
-    turn.session->transport().WantPublishTimes(turn.session->recorder().profiling(NowNs()));
+  for (const Turn& turn : turns_) WantPublishTimes(*turn.session);
   awaited_traces_.push_back({state_.device->Trace(traces_), NowNs() + kMaxTraceWaitNs, std::move(then)});
   FinishTraces();
 }

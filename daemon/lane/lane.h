@@ -116,6 +116,8 @@ class Lane {
   void PollDevice();
   void NoteExecutor();
   bool IsProfiled();
+  // Has the session's client say when it publishes commands, if the session is profiled.
+  static void WantPublishTimes(session::DeviceSession& session);
   // How many commands the audience's profiles may come to keep, those of the selected sessions left out.
   uint64_t ProfiledCommands(trace::Audience audience, const trace::Selection& besides) const;
   absl::Status AdmitProfiles(const trace::Profiles::Wish& wish) const;

@@ -1,6 +1,7 @@
 // Which sessions are profiled. REQUIRES: the lane's thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -25,7 +26,7 @@ struct Selection {
 // What was asked for, for sessions that are still to come.
 class Profiles {
  public:
-  static constexpr size_t kMaxWishes = 1000;  // the oldest are forgotten
+  static constexpr int kMaxWishes = 1000;  // of an audience; the oldest are forgotten
 
   struct Wish {
     Audience audience = Audience::kOperators;
@@ -36,7 +37,9 @@ class Profiles {
 
   void Start(const Wish& wish) {
     Stop(wish.audience, wish.selection);
-    if (wishes_.size() == kMaxWishes) wishes_.erase(wishes_.begin());
+    const auto is_same = [&](const Wish& each) { return each.audience == wish.audience; };
+    if (std::ranges::count_if(wishes_, is_same) >= kMaxWishes)
+      wishes_.erase(std::ranges::find_if(wishes_, is_same));
     wishes_.push_back(wish);
   }
   void Stop(Audience audience, const Selection& selection) {

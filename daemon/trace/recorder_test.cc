@@ -253,9 +253,11 @@ TEST(ProfilesTest, SelectSessionsToCome) {
   profiles.Stop(kOperators, {});
   EXPECT_EQ(profiles.Find(kOperators, 7, one, 400), nullptr);
   EXPECT_EQ(profiles.Find(kUser, 7, one, 400)->capacity, 30u);
-  for (uint64_t session = 1; session <= 2 * Profiles::kMaxWishes; ++session)
+  profiles.Start({kOperators, {.tenant = one}, 50, 500});
+  for (uint64_t session = 1; session <= uint64_t{2} * Profiles::kMaxWishes; ++session)
     profiles.Start({kUser, {.session = session}, 40, 500});
   EXPECT_EQ(profiles.Find(kUser, 7, one, 400), nullptr) << "the oldest wishes are forgotten";
+  EXPECT_EQ(profiles.Find(kOperators, 7, one, 400)->capacity, 50u) << "another audience's stay";
 }
 
 TEST(ArchiveTest, KeepsTheSessionsThatEndedLast) {

@@ -155,6 +155,15 @@ class ProfileTest(TraceTest):
         other, other_session = self.worker()
         self.assertNotIn(other_session, [each["session"] for each in json.loads(self.xpuctl("profile", "list", "-o", "json"))["profiles"]])
 
+    def test_a_session_that_comes_beside_a_profiled_one_says_when_it_publishes(self):
+        self.xpuctl("profile", "start", "--all")
+        for _ in range(2):
+            client, session = self.worker()
+            self.work(client, 20)
+            saved, = self.saved(session, "-o", "json")["sessions"]
+            products = [command for command in saved["commands"] if command["op"] == "mm"]
+            self.assertGreater(sum(command["published"] for command in products), 15)
+
     def test_a_tenants_sessions(self):
         client, session = self.worker()
         tenant = self.daemon.sessions()[0]["tenant"]
