@@ -41,6 +41,7 @@ std::tuple<Tensor, Tensor> Frexp(const Tensor& self) {
 }
 
 std::tuple<Tensor&, Tensor&> FrexpOut(const Tensor& self, Tensor& mantissa, Tensor& exponent) {
+  for (const Tensor& out : {mantissa, exponent}) CheckSameDevice(self.device(), out.device());
   TORCH_CHECK(mantissa.dtype() == self.dtype(), "torch.frexp() expects mantissa to have dtype ", self.dtype(),
               " but got ", mantissa.dtype());
   TORCH_CHECK(exponent.dtype() == at::kInt, "torch.frexp() expects exponent to have int dtype but got ",
