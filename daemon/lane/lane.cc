@@ -167,10 +167,11 @@ absl::Status Lane::AdmitProfiles(const trace::Profiles::Wish& wish) const {
   }));
   if (others <= most && std::max<uint64_t>(sessions, 1) * wish.capacity <= most - others)
     return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("a profile of ", wish.capacity, " commands for ", sessions,
-                                                   sessions == 1 ? " session; " : " sessions; ", others,
-                                                   " of the ", most,
-                                                   " that may be kept on a device are in use"));
+  static constexpr const char* kWho[trace::kAudiences] = {"operators", "users", "clients"};
+  return absl::ResourceExhaustedError(
+      absl::StrCat("a profile of ", wish.capacity, " commands for ", sessions,
+                   sessions == 1 ? " session; " : " sessions; ", others, " of the ", most, " that ",
+                   kWho[static_cast<size_t>(wish.audience)], " may keep on a device are in use"));
 }
 
 absl::StatusOr<size_t> Lane::StartProfile(const trace::Profiles::Wish& wish) {

@@ -486,7 +486,8 @@ bool RunComplex(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Tensor target = result;  // a given target may alias an input: it is written when all is read
   if (variant != Variant::kFunctional) {
     target = values[variant == Variant::kOut ? inputs : 0].toTensor();
-    if (variant == Variant::kOut) at::native::resize_output(target, result.sizes());
+    if (variant == Variant::kOut && at::native::resize_output(target, result.sizes()))
+      target.as_strided_(result.sizes(), result.strides());
     target.copy_(result);
   }
   torch::jit::drop(*stack, count);
