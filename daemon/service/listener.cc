@@ -15,6 +15,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -274,7 +275,11 @@ void Listener::Greet(lane::Lanes& lanes, Client& client) {
 
 absl::Status Listener::ShowSessions(Client& client) {
   const Tenant& viewer = client.peer.tenant;
-  size_t views = 0, own = 0;
+  std::erase_if(ending_views_, [](const EndingView& view) {
+    return view.ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  });
+  size_t views = ending_views_.size(), own = 0;
+  for (const EndingView& view : ending_views_) own += view.uid == viewer.uid;
   for (const auto& [key, each] : clients_) {
     if (each.view == nullptr) continue;
     ++views;
@@ -302,6 +307,15 @@ absl::Status Listener::ShowSessions(Client& client) {
   RETURN_IF_ERROR(transport::SendMessage(client.socket.get(), std::as_bytes(std::span(&answer, 1)),
                                          std::span(sent).first(status.ok() ? 1 : 0)));
   return status;
+}
+
+void Listener::EndView(uint32_t uid, std::unique_ptr<UserView> view) {
+  try {
+    ending_views_.push_back(
+        {uid, std::async(std::launch::async, [ended = std::move(view)]() mutable { ended.reset(); })});
+  } catch (const std::system_error& error) {  // the view was destroyed here
+    spdlog::warn("view_ended_without_thread uid={} reason=\"{}\"", uid, error.what());
+  }
 }
 
 absl::Status Listener::TakeVouch(Client& client, const transport::Vouch& vouch) const {
@@ -472,6 +486,7 @@ void Listener::Drop(lane::Lanes& lanes, uint64_t key, const char* reason) {
   const auto found = clients_.find(key);
   if (found == clients_.end()) return;
   if (found->second.session != nullptr) lanes.Close(*found->second.session, reason);
+  if (found->second.view != nullptr) EndView(found->second.peer.tenant.uid, std::move(found->second.view));
   places_.Release(found->second.peer.tenant.uid);
   clients_.erase(found);
   last_client_ = Clock::now();
@@ -520,6 +535,7 @@ void Listener::SetLimits(const Limits& limits) {
 void Listener::Serve(lane::Lanes& lanes) {
   ServeUntilTheEnd(lanes);
   for (auto& [key, client] : clients_) client.view.reset();  // they use the lanes
+  ending_views_.clear();                                     // waits for them
 }
 
 void Listener::ServeUntilTheEnd(lane::Lanes& lanes) {

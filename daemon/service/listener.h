@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,7 +41,7 @@ class Listener {
   static absl::StatusOr<std::unique_ptr<Listener>> Create(Options options, UniqueFd handed = {});
   ~Listener();
 
-  // How many views of their sessions users may have open, in all and each.
+  // How many views of their sessions users may have, in all and each, those that are ending included.
   static constexpr size_t kMaxViews = 32, kMaxViewsPerUser = 4;
 
   // Limits for new clients.
@@ -80,6 +81,8 @@ class Listener {
   absl::Status TakeVouch(Client& client, const transport::Vouch& vouch) const;
   absl::Status OpenSession(lane::Lanes& lanes, Client& client, const transport::Hello& hello);
   absl::Status ShowSessions(Client& client);
+  // Destroys a view on another thread: that waits for its calls in progress.
+  void EndView(uint32_t uid, std::unique_ptr<UserView> view);
   static void Refuse(const Client& client, const transport::Hello& hello, const absl::Status& why);
   // Handles a request (proto/transport/requests.h). Nothing else that the client sends is read until the
   // request is answered.
@@ -117,6 +120,11 @@ class Listener {
   UniqueFd spare_;  // closed to accept a connection when there are no descriptors
   absl::flat_hash_map<uint64_t, Client> clients_;  // by key
   Places places_;                                  // of these clients
+  struct EndingView {
+    uint32_t uid;
+    std::future<void> ended;
+  };
+  std::vector<EndingView> ending_views_;
   uint64_t next_key_ = 16;
   std::chrono::steady_clock::time_point last_client_ = std::chrono::steady_clock::now();
   Mutex mutex_;

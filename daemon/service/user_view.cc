@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -161,6 +162,11 @@ UserView::UserView(std::unique_ptr<Server> server) : server_(std::move(server)) 
 
 absl::StatusOr<std::unique_ptr<UserView>> UserView::Start(Control& control, lane::Lanes& lanes,
                                                           const Tenant& viewer, UniqueFd connection) {
+  try {  // gRPC aborts if it cannot start a thread
+    std::thread([] {}).join();
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(absl::StrCat("no thread for a view: ", error.what()));
+  }
   auto server = std::make_unique<Server>();
   server->service = std::make_unique<Service>(control, lanes, viewer);
   grpc::ServerBuilder builder;
