@@ -46,17 +46,22 @@ void BufferTable::ForEach(absl::FunctionRef<void(Buffer&)> visit) {
   }
 }
 
-void BufferTable::PoisonInPlace(Buffer& buffer) {
-  buffer.poison = Poison::kInPlace;
-  if (std::exchange(buffer.listed, true)) return;
-  in_place_.push_back(&buffer);
+void BufferTable::PoisonSkipped(Buffer& buffer, Fault fault) {
+  if (buffer.poison != Poison::kNone) return;
+  if (!buffer.written) return PoisonFresh(buffer, fault);
+  SetPoison(buffer, Poison::kInPlace, fault);
+  if (!std::exchange(buffer.listed, true)) in_place_.push_back(&buffer);
 }
 
-void BufferTable::ForgiveInPlace() {
-  for (Buffer* buffer : std::exchange(in_place_, {})) {
+void BufferTable::ForgiveInPlace(Fault reported) {
+  std::erase_if(in_place_, [&](Buffer* buffer) {
+    if (buffer->poison == Poison::kInPlace) {
+      if (buffer->fault_queue != reported.queue && buffer->cause != reported.cause) return false;
+      buffer->poison = Poison::kNone;
+    }
     buffer->listed = false;
-    if (buffer->poison == Poison::kInPlace) buffer->poison = Poison::kNone;
-  }
+    return true;
+  });
 }
 
 }  // namespace xpud::handles

@@ -19,16 +19,24 @@ namespace xpud::handles {
 // Why a buffer's contents must not be used.
 enum class Poison : uint8_t {
   kNone,
-  kInPlace,   // a command that would have changed it was skipped; the old contents are valid again once the
-              // error is reported
+  kInPlace,   // a command that would have changed it was skipped, or had a bad index; the contents are valid
+              // again once the error is reported
   kFresh,     // never written, because what should have written it failed; until overwritten
   kNoStorage  // its allocation failed
+};
+
+// What poisons a buffer.
+struct Fault {
+  uint32_t cause = 0;  // the error that a reader gets: see stream::QueueErrors
+  uint8_t queue = 0;   // of the command that was skipped or failed
 };
 
 struct Buffer {             // all zeros: a free slot
   uint32_t generation = 0;  // 0: the slot is free
   uint32_t last_generation = 0;
+  uint32_t cause = 0;  // as in Fault, while there is poison
   Poison poison = Poison::kNone;
+  uint8_t fault_queue = 0;
   bool written = false;
   bool listed = false;   // among those whose poison ends with the report of the error
   uint64_t bytes = 0;    // as the client asked for
@@ -38,8 +46,10 @@ struct Buffer {             // all zeros: a free slot
   uint64_t last_read = 0, last_write = 0;
   uint64_t input_of = 0;  // the last command that had it among its inputs
   memory::Block block;
+
+  Fault fault() const { return {cause, fault_queue}; }
 };
-static_assert(std::is_trivially_copyable_v<Buffer>);
+static_assert(std::is_trivially_copyable_v<Buffer> && sizeof(Buffer) == 96);
 
 class BufferTable {
  public:
@@ -66,18 +76,17 @@ class BufferTable {
     --live_;
   }
   void ForEach(absl::FunctionRef<void(Buffer&)> visit);
-  // Marks a buffer as kInPlace; ForgiveInPlace ends that for all of them.
-  void PoisonInPlace(Buffer& buffer);
-  void ForgiveInPlace();
-  // A command that would have written the buffer was not run.
-  void PoisonSkipped(Buffer& buffer) {
-    if (buffer.poison != Poison::kNone) return;
-    if (buffer.written) {
-      PoisonInPlace(buffer);
-    } else {
-      buffer.poison = Poison::kFresh;
-    }
+  // A command that would have written the buffer was not run, or had a bad index. Keeps earlier poison.
+  void PoisonSkipped(Buffer& buffer, Fault fault);
+  // The contents are of no use until they are overwritten. Keeps earlier poison.
+  static void PoisonFresh(Buffer& buffer, Fault fault) { SetPoison(buffer, Poison::kFresh, fault); }
+  // There is no storage.
+  static void PoisonWithoutStorage(Buffer& buffer, Fault fault) {
+    SetPoison(buffer, Poison::kNoStorage, fault);
   }
+  // Ends kInPlace of buffers that commands of `reported.queue` poisoned, or `reported.cause` did: the client
+  // has seen the error.
+  void ForgiveInPlace(Fault reported);
   // Command `sequence` writes the buffer.
   void MarkWritten(Buffer& buffer, uint64_t sequence, uint64_t content) {
     buffer.written = true;
@@ -90,6 +99,12 @@ class BufferTable {
   static constexpr uint32_t kPiece = 4096;  // buffers
   static constexpr uint32_t kStep = 128;    // part of a piece for which room is taken: some pages
 
+  static void SetPoison(Buffer& buffer, Poison poison, Fault fault) {
+    if (buffer.poison != Poison::kNone) return;
+    buffer.poison = poison;
+    buffer.cause = fault.cause;
+    buffer.fault_queue = fault.queue;
+  }
   Buffer& At(uint32_t id) {
     return reinterpret_cast<Buffer*>(pieces_[(id - 1) / kPiece].data())[(id - 1) % kPiece];
   }

@@ -57,25 +57,44 @@ TEST_F(BufferTableTest, IdsAreDenseAndGenerationsGrow) {
 }
 
 TEST_F(BufferTableTest, PoisonThatGoesWithTheReportGoesFromAllAndFromThoseOnly) {
+  constexpr Fault kFault = {1, 0};
   Buffer& a = *Insert({1, 1});
   Buffer& b = *Insert({2, 1});
   Buffer& fresh = *Insert({3, 1});
-  fresh.poison = Poison::kFresh;
-  table_.PoisonInPlace(a);
-  table_.PoisonInPlace(b);
+  a.written = b.written = true;
+  table_.PoisonSkipped(fresh, kFault);
+  table_.PoisonSkipped(a, kFault);
+  table_.PoisonSkipped(b, kFault);
   b.poison = Poison::kNone;  // overwritten
-  table_.PoisonInPlace(b);
+  table_.PoisonSkipped(b, kFault);
   table_.Erase(a);
   Buffer& next = *Insert({1, 2});
   EXPECT_EQ(next.poison, Poison::kNone) << "of the one that had its place";
-  table_.PoisonInPlace(next);
-  table_.ForgiveInPlace();
+  next.written = true;
+  table_.PoisonSkipped(next, kFault);
+  table_.ForgiveInPlace(kFault);
   EXPECT_EQ(next.poison, Poison::kNone);
   EXPECT_EQ(b.poison, Poison::kNone);
   EXPECT_EQ(fresh.poison, Poison::kFresh);
-  table_.PoisonInPlace(b);
-  table_.ForgiveInPlace();
+  table_.PoisonSkipped(b, kFault);
+  table_.ForgiveInPlace(kFault);
   EXPECT_EQ(b.poison, Poison::kNone) << "a second time";
+}
+
+TEST_F(BufferTableTest, AReportForgivesWhatItsQueueOrItsErrorPoisoned) {
+  Buffer& first = *Insert({1, 1});
+  Buffer& second = *Insert({2, 1});
+  first.written = second.written = true;
+  table_.PoisonSkipped(first, {1, 0});
+  table_.PoisonSkipped(second, {2, 5});
+  table_.ForgiveInPlace({3, 4});
+  EXPECT_EQ(first.poison, Poison::kInPlace) << "nobody has heard of error 1 yet";
+  EXPECT_EQ(second.poison, Poison::kInPlace);
+  table_.ForgiveInPlace({1, 4});
+  EXPECT_EQ(first.poison, Poison::kNone) << "a reader on queue 4 got its error";
+  EXPECT_EQ(second.poison, Poison::kInPlace);
+  table_.ForgiveInPlace({3, 5});
+  EXPECT_EQ(second.poison, Poison::kNone);
 }
 
 TEST_F(BufferTableTest, TheTablesOfAUserAreLimitedTogetherAndGiveBackWhatTheyTook) {

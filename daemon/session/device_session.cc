@@ -63,7 +63,7 @@ DeviceSession::~DeviceSession() {
 absl::Status DeviceSession::OpenQueue(uint32_t id, int priority) {
   ASSIGN_OR_RETURN(auto device, state_.device->CreateQueue(priority, session_->id()));
   queues_.Open(id, std::move(device),
-               {state_, *transport_, access_, buffers_, errors_, counters_, work_, busy_queues_});
+               {state_, *transport_, access_, buffers_, errors_, counters_, work_, busy_queues_, notes_});
   return absl::OkStatus();
 }
 
@@ -301,8 +301,8 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Allocate(Bytes bytes, Queu
   if (block.ok()) {
     buffer->block = *block;
   } else {
-    buffer->poison = handles::Poison::kNoStorage;
-    errors_.Raise(queue.id, command_.sequence, block.status());
+    handles::BufferTable::PoisonWithoutStorage(*buffer,
+                                               errors_.Raise(queue.id, command_.sequence, block.status()));
   }
   return Outcome::kDone;
 }
@@ -398,8 +398,8 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::WaitForQueue(const wire::W
 absl::StatusOr<DeviceSession::Outcome> DeviceSession::ClearError(Bytes bytes, Queue& queue) {
   wire::ClearErrorCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  RETURN_IF_ERROR(errors_.Clear(queue.id, command.errors));
-  buffers_.ForgiveInPlace();
+  ASSIGN_OR_RETURN(const handles::Fault reported, errors_.Clear(queue.id, command.errors));
+  buffers_.ForgiveInPlace(reported);
   return Outcome::kDone;
 }
 

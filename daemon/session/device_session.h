@@ -145,6 +145,7 @@ class DeviceSession {
   SessionCounters counters_;
   stream::DeviceWork work_;   // of an asynchronous device
   uint64_t busy_queues_ = 0;  // bit q: see Completion::Context
+  uint64_t notes_ = 0;        // see stream::Lineage
   CommandReader reader_;
   handles::BufferTable buffers_;
   handles::DeviceHostMemories memories_;

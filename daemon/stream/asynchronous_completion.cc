@@ -28,7 +28,8 @@ InFlight::Words& ClearedWords(const HostAccess& host, uint32_t queue) {
 AsynchronousCompletion::AsynchronousCompletion(const Context& context, executor::DeviceQueue& queue,
                                                uint32_t id)
     : Completion(context, queue, id),
-      in_flight_(ClearedWords(context.host, id), context.host.OnDevice(context.host.Words(id))) {
+      in_flight_(ClearedWords(context.host, id), context.host.OnDevice(context.host.Words(id))),
+      lineage_(context.buffers, context.notes) {
   queue.Watch(&context.host.Words(id)->done);
 }
 
@@ -67,10 +68,12 @@ bool AsynchronousCompletion::Poll(uint64_t now_ns) {
   queue_.Completed(done);
   in_flight_.Advance(
       done,
-      [&](uint64_t sequence, uint64_t word, const std::string& command) {
-        context_.errors.RaiseIndexError(id_, sequence, word, command);
+      [&](std::span<const uint64_t> suspects, uint64_t word, const std::string& command) {
+        const handles::Fault fault = context_.errors.RaiseIndexError(id_, suspects.front(), word, command);
+        for (const uint64_t sequence : suspects) lineage_.Spoil(sequence, fault);
       },
       [&](const memory::Block& block) { context_.state.pool->Free(block); });
+  lineage_.Forget(in_flight_.has_reporters() ? done : UINT64_MAX);
   completed_ = done;
   // The number of the last fence may be that of a client's command that was not run.
   if (!last_fence_)
@@ -84,12 +87,13 @@ bool AsynchronousCompletion::Poll(uint64_t now_ns) {
 void AsynchronousCompletion::HandleTrouble() {
   const executor::DeviceQueue::Trouble trouble = queue_.TakeTrouble();
   if (trouble.error.ok()) return;
-  context_.errors.Raise(id_, fenced_, trouble.error);
+  const handles::Fault fault = context_.errors.Raise(id_, fenced_, trouble.error);
   for (const auto& [address, bytes] : trouble.spoilt) {
     context_.buffers.ForEach([&, address = address, bytes = bytes](handles::Buffer& buffer) {
       const uint64_t begin = reinterpret_cast<uint64_t>(buffer.block.address);
       if (begin == 0 || begin + buffer.bytes <= address || address + bytes <= begin) return;
-      buffer.poison = handles::Poison::kFresh;
+      buffer.poison = handles::Poison::kNone;  // whatever it had
+      handles::BufferTable::PoisonFresh(buffer, fault);
     });
   }
 }
@@ -127,8 +131,12 @@ void AsynchronousCompletion::FreeRetired() {
 }
 
 uint64_t* AsynchronousCompletion::TakeErrorWord(uint64_t sequence, const kernels::OpCall& call) {
+  if (lineage_.is_full()) return nullptr;
   if (!ops::DescriptorOf(*call.row).reads_indices()) return &unused_error_word_;
-  return in_flight_.TakeErrorSlot(sequence, ops::WordingOf(call), [&] { return ops::Describe(call); });
+  // With the address of what it writes, only updates of the same memory share a word.
+  const auto target = call.outputs.empty() ? 0 : reinterpret_cast<uint64_t>(call.outputs.front().data);
+  return in_flight_.TakeErrorSlot(sequence, (ops::WordingOf(call) ^ target) * 0x9e3779b97f4a7c15,
+                                  [&] { return ops::Describe(call); });
 }
 
 void AsynchronousCompletion::ReturnErrorWord(const kernels::OpCall& call) {
@@ -137,13 +145,21 @@ void AsynchronousCompletion::ReturnErrorWord(const kernels::OpCall& call) {
 
 // More than 64 MiB to read and write, or more than 2^33 operations: tens of microseconds or more on a large
 // GPU.
-bool AsynchronousCompletion::Launched(uint64_t, const kernels::OpCall& call) {
+Completion::Launch AsynchronousCompletion::Launched(uint64_t sequence, const CheckedOp& op) {
+  if (in_flight_.has_reporters()) lineage_.Note(sequence, op);
+  const kernels::OpCall& call = op.call;
   constexpr double kBytes = 1 << 26, kOperations = 8.6e9;
   double bytes = 0;
   for (const auto& operands : {call.outputs, call.inputs}) {
     for (const kernels::Operand& operand : operands) bytes += Bytes(operand);
   }
-  return bytes > kBytes || (ops::DescriptorOf(*call.row).cost != nullptr && ops::CostOf(call) > kOperations);
+  const bool computes_long = ops::DescriptorOf(*call.row).cost != nullptr && ops::CostOf(call) > kOperations;
+  return {.takes_long = bytes > kBytes || computes_long, .fault = std::nullopt};
+}
+
+void AsynchronousCompletion::Copied(uint64_t sequence, handles::Buffer* source, handles::Buffer& target,
+                                    bool fills) {
+  if (in_flight_.has_reporters()) lineage_.NoteCopy(sequence, source, target, fills);
 }
 
 absl::Status AsynchronousCompletion::WriteTimestamp(uint32_t slot) {

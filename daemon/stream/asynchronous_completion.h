@@ -6,6 +6,7 @@
 
 #include "daemon/stream/completion.h"
 #include "daemon/stream/in_flight.h"
+#include "daemon/stream/lineage.h"
 
 namespace xpud::stream {
 
@@ -27,7 +28,8 @@ class AsynchronousCompletion final : public Completion {
 
   uint64_t* TakeErrorWord(uint64_t sequence, const kernels::OpCall& call) override;
   void ReturnErrorWord(const kernels::OpCall& call) override;
-  bool Launched(uint64_t, const kernels::OpCall& call) override;
+  Launch Launched(uint64_t sequence, const CheckedOp& op) override;
+  void Copied(uint64_t sequence, handles::Buffer* source, handles::Buffer& target, bool fills) override;
 
   absl::Status WriteTimestamp(uint32_t slot) override;
   void ChargeTurn(uint64_t, uint64_t) override {}
@@ -47,6 +49,7 @@ class AsynchronousCompletion final : public Completion {
   void HandleTrouble();
 
   InFlight in_flight_;
+  Lineage lineage_;
   bool last_fence_ = false;
   std::deque<Work> fenced_work_;
   uint64_t unfenced_ = 0;    // commands since the last fence

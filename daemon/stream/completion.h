@@ -13,6 +13,7 @@
 #include "daemon/memory/pool.h"
 #include "daemon/stream/device_state.h"
 #include "daemon/stream/host_access.h"
+#include "daemon/stream/op.h"
 #include "daemon/stream/queue_errors.h"
 #include "daemon/tenant/counters.h"
 #include "kernels/api/op_call.h"
@@ -32,6 +33,7 @@ class Completion {
     SessionCounters& counters;
     DeviceWork& work;
     uint64_t& busy_queues;  // bit q: queue q has a fence that was not reported yet; Completion keeps it
+    uint64_t& notes;        // see Lineage
   };
 
   // Makes what suits the device.
@@ -62,12 +64,18 @@ class Completion {
   virtual void FreeRetired() = 0;
 
   // Returns where the kernels of a command report bad indices, or nullptr while too many commands in flight
-  // may report some.
+  // may report some, or too much depends on them.
   virtual uint64_t* TakeErrorWord(uint64_t sequence, const kernels::OpCall& call) = 0;
   // The command that took the last word was not submitted.
   virtual void ReturnErrorWord(const kernels::OpCall& call) = 0;
-  // The command's kernels were launched. Returns whether the device may be busy with them for long.
-  virtual bool Launched(uint64_t sequence, const kernels::OpCall& call) = 0;
+  struct Launch {
+    bool takes_long = false;              // whether the device may be busy with it for long
+    std::optional<handles::Fault> fault;  // it had a bad index, and its error is raised
+  };
+  // The command's kernels were launched. REQUIRES: its outputs are not marked as written yet.
+  virtual Launch Launched(uint64_t sequence, const CheckedOp& op) = 0;
+  // A copy was appended; see Lineage::NoteCopy.
+  virtual void Copied(uint64_t sequence, handles::Buffer* source, handles::Buffer& target, bool fills) = 0;
 
   virtual absl::Status WriteTimestamp(uint32_t slot) = 0;
   // Charges the time of a turn in which the lane submitted commands of this queue.

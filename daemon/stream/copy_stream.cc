@@ -13,8 +13,6 @@ using handles::Poison;
 constexpr uint64_t kHeavyBytes = 64 << 10;  // the clock is read after a longer copy
 constexpr uint64_t kLongBytes = 64 << 20;   // a longer copy keeps the device busy for long
 
-absl::Status Poisoned() { return absl::FailedPreconditionError("reads a tensor whose computation failed"); }
-
 }  // namespace
 
 absl::StatusOr<std::byte*> CopyStream::PartOf(Buffer* buffer, uint64_t offset, uint64_t bytes,
@@ -50,14 +48,22 @@ absl::StatusOr<std::byte*> CopyStream::HostPart(const wire::HostPlace& place, ui
   return begin + place.offset;
 }
 
-void CopyStream::Finish(const absl::Status& status, Buffer* target, uint64_t bytes, const Queue& queue,
-                        const Command& command) {
+bool CopyStream::MayRead(const Buffer* source, Buffer* target, const Queue& queue, const Command& command) {
+  if (source == nullptr || source->poison == Poison::kNone) return true;
+  const handles::Fault fault = errors_.RaiseAgain(queue.id, command.sequence, source->fault());
+  if (target != nullptr) buffers_.PoisonSkipped(*target, fault);
+  return false;
+}
+
+void CopyStream::Finish(const absl::Status& status, Buffer* source, Buffer* target, uint64_t bytes,
+                        const Queue& queue, const Command& command) {
   if (!status.ok()) {
-    errors_.Raise(queue.id, command.sequence, status);
-    if (target != nullptr) buffers_.PoisonSkipped(*target);
+    const handles::Fault fault = errors_.Raise(queue.id, command.sequence, status);
+    if (target != nullptr) buffers_.PoisonSkipped(*target, fault);
     return;
   }
   if (target == nullptr) return;
+  queue.completion->Copied(command.sequence, source, *target, bytes == target->bytes);
   if (target->poison == Poison::kFresh && bytes == target->bytes) target->poison = Poison::kNone;
   buffers_.MarkWritten(*target, command.sequence, ++state_.last_content);
 }
@@ -70,7 +76,7 @@ absl::Status CopyStream::UploadTo(wire::Handle handle, uint64_t offset, uint64_t
   if (status.ok()) status = replay_.PrepareWrite(queue, *buffer);
   if (status.ok()) status = append(*target);
   if (status.ok()) counters_.uploaded_bytes += bytes;
-  Finish(status, buffer, bytes, queue, command);
+  Finish(status, nullptr, buffer, bytes, queue, command);
   return absl::OkStatus();
 }
 
@@ -95,13 +101,13 @@ absl::Status CopyStream::Download(std::span<const std::byte> bytes, Queue& queue
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, download));
   ASSIGN_OR_RETURN(std::byte * target, HostPart(download.host, download.bytes, queue));
   Buffer* buffer = buffers_.Find(download.buffer);
+  if (!MayRead(buffer, nullptr, queue, command)) return absl::OkStatus();
   const auto source = PartOf(buffer, download.offset, download.bytes, queue, command);
   absl::Status status = source.status();
-  if (status.ok() && buffer->poison != Poison::kNone) status = Poisoned();
   if (status.ok()) status = queue.device->Copy(target, *source, download.bytes);
   if (status.ok()) buffer->last_read = command.sequence;
   if (status.ok()) counters_.downloaded_bytes += download.bytes;
-  Finish(status, nullptr, 0, queue, command);
+  Finish(status, buffer, nullptr, 0, queue, command);
   return absl::OkStatus();
 }
 
@@ -110,10 +116,10 @@ absl::Status CopyStream::Copy(std::span<const std::byte> bytes, Queue& queue, Co
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, copy));
   Buffer* source_buffer = buffers_.Find(copy.source);
   Buffer* target_buffer = buffers_.Find(copy.target);
+  if (!MayRead(source_buffer, target_buffer, queue, command)) return absl::OkStatus();
   const auto source = PartOf(source_buffer, copy.source_offset, copy.bytes, queue, command);
   const auto target = PartOf(target_buffer, copy.target_offset, copy.bytes, queue, command);
   absl::Status status = source.ok() ? target.status() : source.status();
-  if (status.ok() && source_buffer->poison != Poison::kNone) status = Poisoned();
   const bool overlaps = source_buffer == target_buffer &&
                         copy.source_offset < copy.target_offset + copy.bytes &&
                         copy.target_offset < copy.source_offset + copy.bytes;
@@ -121,7 +127,7 @@ absl::Status CopyStream::Copy(std::span<const std::byte> bytes, Queue& queue, Co
   if (status.ok()) status = replay_.PrepareWrite(queue, *target_buffer);
   if (status.ok()) status = queue.device->Copy(*target, *source, copy.bytes);
   if (status.ok()) source_buffer->last_read = command.sequence;
-  Finish(status, target_buffer, copy.bytes, queue, command);
+  Finish(status, source_buffer, target_buffer, copy.bytes, queue, command);
   return absl::OkStatus();
 }
 

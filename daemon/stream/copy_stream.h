@@ -48,11 +48,16 @@ class CopyStream {
   // Returns the part of a buffer that a copy names.
   static absl::StatusOr<std::byte*> PartOf(handles::Buffer* buffer, uint64_t offset, uint64_t bytes,
                                            const Queue& queue, Command& command);
+  // Raises the error of poison that a copy would read, and poisons `target` (or null). Returns whether there
+  // is none.
+  bool MayRead(const handles::Buffer* source, handles::Buffer* target, const Queue& queue,
+               const Command& command);
   // Returns the device's address of a place in staging or host memory.
   absl::StatusOr<std::byte*> HostPart(const wire::HostPlace& place, uint64_t bytes, const Queue& queue);
-  // Records the result of a copy that would have written `target` (or null).
-  void Finish(const absl::Status& status, handles::Buffer* target, uint64_t bytes, const Queue& queue,
-              const Command& command);
+  // Records the result of a copy that would have written `target` (or null) from `source` (null: host
+  // memory).
+  void Finish(const absl::Status& status, handles::Buffer* source, handles::Buffer* target, uint64_t bytes,
+              const Queue& queue, const Command& command);
 
   DeviceState& state_;
   transport::ServerTransport& transport_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <utility>
+#include <vector>
 
 namespace xpud::stream {
 namespace {
@@ -15,22 +16,22 @@ uint64_t InFlight::Done() const {
   return std::atomic_ref<uint64_t>(words_.done).load(std::memory_order_acquire);
 }
 
-size_t InFlight::SlotFor(uint64_t wording) const {
+size_t InFlight::SlotFor(uint64_t key) const {
   size_t unused = kErrorSlots;
   for (size_t i = 0; i < kErrorSlots; ++i) {
-    const size_t at = (wording + i) % kErrorSlots;
-    if (slots_[at].wording == wording) return at;
+    const size_t at = (key + i) % kErrorSlots;
+    if (slots_[at].key == key) return at;
     if (slots_[at].users == 0 && unused == kErrorSlots) unused = at;
   }
   return unused;
 }
 
-uint64_t* InFlight::TakeErrorSlot(uint64_t sequence, uint64_t wording,
+uint64_t* InFlight::TakeErrorSlot(uint64_t sequence, uint64_t key,
                                   absl::FunctionRef<std::string()> describe) {
-  const size_t at = SlotFor(wording);
+  const size_t at = SlotFor(key);
   if (at == kErrorSlots) return nullptr;
   Slot& slot = slots_[at];
-  if (slot.wording != wording || slot.command.empty()) slot = {wording, 0, describe()};
+  if (slot.key != key || slot.command.empty()) slot = {key, 0, describe()};
   ++slot.users;
   reporters_.push_back({sequence, at});
   return &on_device_->errors[at];
@@ -51,14 +52,18 @@ std::optional<memory::Block> InFlight::Reuse(uint64_t bytes, uint64_t announced)
 void InFlight::Advance(uint64_t done, OnError on_error, absl::FunctionRef<void(const memory::Block&)> free) {
   while (!reporters_.empty() && reporters_.front().sequence <= done) {
     const Reporter reporter = reporters_.front();
-    reporters_.pop_front();
     Slot& slot = slots_[reporter.slot];
-    --slot.users;
     const std::atomic_ref<uint64_t> reported(words_.errors[reporter.slot]);
-    if (reported.load(std::memory_order_relaxed) == 0) [[likely]]
-      continue;
-    // A later command that shares the slot may report just now: then it is its own turn again.
-    on_error(reporter.sequence, reported.exchange(0, std::memory_order_relaxed), slot.command);
+    if (reported.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+      // A command that finds a report of another one in its slot makes none of its own, so all are suspects.
+      std::vector<uint64_t> suspects;
+      for (const Reporter& other : reporters_) {
+        if (other.slot == reporter.slot) suspects.push_back(other.sequence);
+      }
+      on_error(suspects, reported.exchange(0, std::memory_order_relaxed), slot.command);
+    }
+    --slot.users;
+    reporters_.pop_front();
   }
   while (!retired_.empty() && retired_.front().sequence <= done) {
     free(retired_.front().block);

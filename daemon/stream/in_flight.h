@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -18,12 +19,12 @@ namespace xpud::stream {
 
 class InFlight {
  public:
-  static constexpr size_t kErrorSlots = 15;  // kinds of commands in flight that may report an index
+  static constexpr size_t kErrorSlots = 63;  // keys of commands in flight that may report an index
   struct Words {
     alignas(64) uint64_t done;  // sequence of the last finished command that was announced
     uint64_t errors[kErrorSlots];
   };
-  static_assert(sizeof(Words) == 128);
+  static_assert(sizeof(Words) == 512);
 
   // `words`: zero. `on_device`: their address for the device. They outlive the queue's work.
   InFlight(Words& words, Words* on_device) : words_(words), on_device_(on_device) {}
@@ -32,9 +33,11 @@ class InFlight {
   uint64_t Done() const;                               // sequence that the device has reported
 
   // Returns where (the device's address) command `sequence` reports an index, or nullptr while all slots are
-  // in use. Commands with the same `wording`, which `describe` describes alike, share a slot. So a program
-  // that repeats its commands gives its kernels the same addresses, and they can be replayed.
-  uint64_t* TakeErrorSlot(uint64_t sequence, uint64_t wording, absl::FunctionRef<std::string()> describe);
+  // in use. Commands with the same `key`, which `describe` describes alike, share a slot. So a program that
+  // repeats its commands gives its kernels the same addresses, and they can be replayed.
+  uint64_t* TakeErrorSlot(uint64_t sequence, uint64_t key, absl::FunctionRef<std::string()> describe);
+  // Whether a command in flight may report an index.
+  bool has_reporters() const { return !reporters_.empty(); }
   // The command that took the last slot was not sent.
   void ReturnErrorSlot() {
     --slots_[reporters_.back().slot].users;
@@ -48,11 +51,13 @@ class InFlight {
   std::optional<memory::Block> Reuse(uint64_t bytes, uint64_t announced);
 
   // The device has completed `done`: reports the errors and frees the memory of commands up to there.
-  using OnError = absl::FunctionRef<void(uint64_t sequence, uint64_t word, const std::string& command)>;
+  // `suspects`: the commands in flight that share the slot, by sequence. At least one of them has reported.
+  using OnError =
+      absl::FunctionRef<void(std::span<const uint64_t> suspects, uint64_t word, const std::string& command)>;
   void Advance(uint64_t done, OnError on_error, absl::FunctionRef<void(const memory::Block&)> free);
   // The device does nothing more: frees everything.
   void Drain(absl::FunctionRef<void(const memory::Block&)> free) {
-    Advance(UINT64_MAX, [](uint64_t, uint64_t, const std::string&) {}, free);
+    Advance(UINT64_MAX, [](std::span<const uint64_t>, uint64_t, const std::string&) {}, free);
   }
 
  private:
@@ -61,7 +66,7 @@ class InFlight {
     uint64_t sequence;
   };
   struct Slot {
-    uint64_t wording = 0;
+    uint64_t key = 0;
     size_t users = 0;  // commands in flight
     std::string command;
   };
@@ -70,8 +75,8 @@ class InFlight {
     size_t slot;
   };
 
-  // Returns the slot of that wording, else one that is not in use, else kErrorSlots.
-  size_t SlotFor(uint64_t wording) const;
+  // Returns the slot of that key, else one that is not in use, else kErrorSlots.
+  size_t SlotFor(uint64_t key) const;
 
   Words& words_;
   Words* const on_device_;

@@ -1,5 +1,6 @@
 #include "daemon/stream/in_flight.h"
 
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,8 +30,9 @@ class InFlightTest : public ::testing::Test {
     commands_.clear();
     queue_.Advance(
         done,
-        [&](uint64_t sequence, uint64_t word, const std::string& command) {
-          errors_.emplace_back(sequence, word);
+        [&](std::span<const uint64_t> suspects, uint64_t word, const std::string& command) {
+          suspects_.assign(suspects.begin(), suspects.end());
+          errors_.emplace_back(suspects.front(), word);
           commands_.push_back(command);
         },
         [&](const memory::Block& block) { freed_.push_back(block.bytes); });
@@ -42,6 +44,7 @@ class InFlightTest : public ::testing::Test {
   std::vector<uint64_t> freed_;
   std::vector<std::pair<uint64_t, uint64_t>> errors_;
   std::vector<std::string> commands_;
+  std::vector<uint64_t> suspects_;  // of the last error
 };
 
 TEST_F(InFlightTest, MemoryIsFreedOnceTheDeviceIsPastItsLastUse) {
@@ -104,6 +107,19 @@ TEST_F(InFlightTest, CommandsThatAreWordedAlikeReportInTheSamePlaceEachTime) {
   Advance(1000);
   EXPECT_EQ(queue_.TakeErrorSlot(1001, 30, describe), place);
   EXPECT_EQ(described, 1);
+}
+
+// What the others have reported is not in the word, so none of them may be taken for right.
+TEST_F(InFlightTest, AllThatShareAWordAreSuspects) {
+  const auto name = [] { return "gather"; };
+  uint64_t* const word = queue_.TakeErrorSlot(1, 30, name);
+  queue_.TakeErrorSlot(2, 31, name);
+  queue_.TakeErrorSlot(3, 30, name);
+  queue_.TakeErrorSlot(9, 30, name);
+  *word = 42;
+  Advance(3);
+  EXPECT_THAT(errors_, ElementsAre(Pair(1, 42)));
+  EXPECT_THAT(suspects_, ElementsAre(1, 3, 9));
 }
 
 TEST_F(InFlightTest, AUsedSlotIsCleanWhenItIsTakenAgain) {

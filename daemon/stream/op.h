@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "daemon/handles/buffer_table.h"
@@ -25,7 +26,7 @@ struct CheckedOp {
   uint32_t outputs = 0, inputs = 0;
   // Lengths of the lists, once elements are left out, and the outputs of these elements.
   std::vector<uint16_t> lists;
-  std::vector<handles::Buffer*> skipped;
+  std::vector<std::pair<handles::Buffer*, handles::Fault>> skipped;
   kernels::OpCall call;  // refers to the vectors, and to those of the DecodedOp
 
   uint32_t count() const { return outputs + inputs; }

@@ -37,14 +37,11 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
   status = checker_.Check(checked_);
   if (!status.ok()) return Refuse(queue, command, status, /*resolved=*/true);
   command.call = &checked_.call;
-  if (ReadsPoison(checked_)) {
-    if (!errors_.IsRaised(queue.id)) {
-      Raise(queue, command, absl::FailedPreconditionError("reads a tensor whose computation failed"),
-            /*resolved=*/true);
-    }
-    if (!SkipPoisonedElements(checked_, buffers_)) {
+  if (const handles::Buffer* const poisoned = FindPoison(checked_); poisoned != nullptr) {
+    const handles::Fault fault = errors_.RaiseAgain(queue.id, command.sequence, poisoned->fault());
+    if (!SkipPoisonedElements(checked_, buffers_, queue.id)) {
       command.refused = true;
-      PoisonOutputs();
+      PoisonOutputs(fault);
       return Outcome::kDone;
     }
   }
@@ -68,8 +65,9 @@ absl::StatusOr<Outcome> OpStream::Launch(Queue& queue, Command& command) {
   state_.launches += planned_.launches.size();
   command.launches = &planned_.launches;
   command.heavy |= HasGroups(planned_.launches);
-  MarkOutputsWritten(command);
-  command.takes_long |= queue.completion->Launched(command.sequence, call);
+  const Completion::Launch launch = queue.completion->Launched(command.sequence, checked_);
+  command.takes_long |= launch.takes_long;
+  MarkOutputsWritten(command, launch.fault);
   return Outcome::kDone;
 }
 
@@ -112,35 +110,34 @@ void OpStream::FreeWorkspace(Queue& queue, uint64_t sequence) {
 }
 
 // `resolved`: whether the call can be described.
-void OpStream::Raise(const Queue& queue, const Command& command, const absl::Status& why, bool resolved) {
+Outcome OpStream::Refuse(const Queue& queue, Command& command, const absl::Status& why, bool resolved) {
+  command.refused = true;
   const std::string_view aten = decoded_.row->aten;
   const std::string op =
       resolved ? ops::Describe(checked_.call) : std::string(aten.substr(0, aten.find('|')));
-  errors_.Raise(queue.id, command.sequence, absl::Status(why.code(), absl::StrCat(op, ": ", why.message())));
-}
-
-Outcome OpStream::Refuse(const Queue& queue, Command& command, const absl::Status& why, bool resolved) {
-  command.refused = true;
-  Raise(queue, command, why, resolved);
-  PoisonOutputs();
+  PoisonOutputs(errors_.Raise(queue.id, command.sequence,
+                              absl::Status(why.code(), absl::StrCat(op, ": ", why.message()))));
   return Outcome::kDone;
 }
 
-void OpStream::PoisonOutputs() {
+void OpStream::PoisonOutputs(handles::Fault fault) {
   for (uint32_t i = 0; i < checked_.outputs; ++i) {
-    if (checked_.buffers[i] != nullptr) buffers_.PoisonSkipped(*checked_.buffers[i]);
+    if (checked_.buffers[i] != nullptr) buffers_.PoisonSkipped(*checked_.buffers[i], fault);
   }
 }
 
-void OpStream::MarkOutputsWritten(const Command& command) {
+// `fault`: a bad index, for which the kernel has left out some of the outputs' elements.
+void OpStream::MarkOutputsWritten(const Command& command, std::optional<handles::Fault> fault) {
   for (uint32_t i = 0; i < checked_.outputs; ++i) {
     handles::Buffer* buffer = checked_.buffers[i];
     if (buffer == nullptr) continue;
     buffer->poison = handles::Poison::kNone;
+    if (fault) [[unlikely]]
+      buffers_.PoisonSkipped(*buffer, *fault);
     buffers_.MarkWritten(*buffer, command.sequence, ++state_.last_content);
   }
   // A buffer may also be an output of an element that was left out.
-  for (handles::Buffer* const buffer : checked_.skipped) buffers_.PoisonSkipped(*buffer);
+  for (const auto& [buffer, skipped] : checked_.skipped) buffers_.PoisonSkipped(*buffer, skipped);
 }
 
 }  // namespace xpud::stream

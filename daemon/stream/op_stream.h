@@ -36,11 +36,10 @@ class OpStream {
   absl::StatusOr<Outcome> Launch(Queue& queue, Command& command);
   // Plans the op and submits its launches.
   absl::StatusOr<Outcome> PlanAndSubmit(Queue& queue, const kernels::OpCall& call, Command& command);
-  void Raise(const Queue& queue, const Command& command, const absl::Status& why, bool resolved);
   // Raises the error and poisons the outputs.
   Outcome Refuse(const Queue& queue, Command& command, const absl::Status& why, bool resolved);
-  void PoisonOutputs();
-  void MarkOutputsWritten(const Command& command);
+  void PoisonOutputs(handles::Fault fault);
+  void MarkOutputsWritten(const Command& command, std::optional<handles::Fault> fault);
   void FreeWorkspace(Queue& queue, uint64_t sequence);
 
   DeviceState& state_;

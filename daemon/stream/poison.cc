@@ -34,18 +34,19 @@ class Elements {
     ForEachList([&](uint32_t begin, uint16_t length) { reads |= length == 1 && IsPoisonRead(op_, begin); });
     return reads;
   }
-  bool Reads(uint32_t element) const {
-    bool reads = false;
+  // Returns the poison that the element reads, or nullptr.
+  const Buffer* Reads(uint32_t element) const {
+    const Buffer* read = nullptr;
     ForEachList([&](uint32_t begin, uint16_t length) {
-      reads |= length == count_ && IsPoisonRead(op_, begin + element);
+      if (length == count_ && IsPoisonRead(op_, begin + element)) read = op_.buffers[begin + element];
     });
-    return reads;
+    return read;
   }
-  void PoisonOutputs(uint32_t element, handles::BufferTable& buffers) {
+  void PoisonOutputs(uint32_t element, handles::BufferTable& buffers, handles::Fault fault) {
     ForEachList([&](uint32_t begin, uint16_t length) {
       if (begin >= op_.outputs || length != count_) return;
-      buffers.PoisonSkipped(*op_.buffers[begin + element]);
-      op_.skipped.push_back(op_.buffers[begin + element]);
+      buffers.PoisonSkipped(*op_.buffers[begin + element], fault);
+      op_.skipped.emplace_back(op_.buffers[begin + element], fault);
     });
   }
   void Remove(const std::vector<bool>& removed);
@@ -88,13 +89,13 @@ void Elements::Remove(const std::vector<bool>& removed) {
 
 }  // namespace
 
-bool ReadsPoison(const CheckedOp& op) {
+const Buffer* FindPoison(const CheckedOp& op) {
   for (uint32_t i = 0; i < op.count(); ++i)
-    if (IsPoisonRead(op, i)) return true;
-  return false;
+    if (IsPoisonRead(op, i)) return op.buffers[i];
+  return nullptr;
 }
 
-bool SkipPoisonedElements(CheckedOp& op, handles::BufferTable& buffers) {
+bool SkipPoisonedElements(CheckedOp& op, handles::BufferTable& buffers, uint32_t queue) {
   if (!ops::DescriptorOf(*op.call.row).lists_correspond) return false;
   Elements elements(op);
   if (elements.AllRead()) return false;
@@ -102,9 +103,11 @@ bool SkipPoisonedElements(CheckedOp& op, handles::BufferTable& buffers) {
   std::vector<bool> removed(count);
   uint32_t remaining = count;
   for (uint32_t i = 0; i < count; ++i) {
-    removed[i] = elements.Reads(i);
+    const Buffer* const read = elements.Reads(i);
+    removed[i] = read != nullptr;
     if (!removed[i]) continue;
-    elements.PoisonOutputs(i, buffers);  // a later element may read them
+    // A later element may read them.
+    elements.PoisonOutputs(i, buffers, {read->cause, static_cast<uint8_t>(queue)});
     --remaining;
   }
   if (remaining == 0) return false;

@@ -6,12 +6,12 @@
 
 namespace xpud::stream {
 
-// Returns whether the op would read contents that must not be used.
-bool ReadsPoison(const CheckedOp& op);
+// Returns a buffer that the op would read and whose contents must not be used, or nullptr.
+const handles::Buffer* FindPoison(const CheckedOp& op);
 
-// Leaves out the elements of corresponding lists that read poison, and poisons their outputs. Returns false
-// if nothing remains, or if the op has no such lists or all elements read the poison: then it is skipped
-// whole.
-bool SkipPoisonedElements(CheckedOp& op, handles::BufferTable& buffers);
+// Leaves out the elements of corresponding lists that read poison, and poisons their outputs, for `queue`.
+// Returns false if nothing remains, or if the op has no such lists or all elements read the poison: then it
+// is skipped whole.
+bool SkipPoisonedElements(CheckedOp& op, handles::BufferTable& buffers, uint32_t queue);
 
 }  // namespace xpud::stream

@@ -16,6 +16,7 @@ using handles::Poison;
 class PoisonTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kElements = 4;
+  static constexpr uint32_t kQueue = 3;
 
   Buffer& At(uint32_t id) { return *table_.Find({id, 1}); }
 
@@ -68,10 +69,10 @@ using Ids = std::vector<uint32_t>;
 
 TEST_F(PoisonTest, AnElementThatReadsItIsLeftOutAlone) {
   Make("xpud::foreach", {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}, {10}, {}, {}});
-  EXPECT_FALSE(ReadsPoison(op_));
-  At(8).poison = Poison::kFresh;
-  EXPECT_TRUE(ReadsPoison(op_));
-  EXPECT_TRUE(SkipPoisonedElements(op_, table_));
+  EXPECT_EQ(FindPoison(op_), nullptr);
+  handles::BufferTable::PoisonFresh(At(8), {5, 1});
+  EXPECT_NE(FindPoison(op_), nullptr);
+  EXPECT_TRUE(SkipPoisonedElements(op_, table_, kQueue));
   EXPECT_EQ(Remaining(), Ids({1, 3, 4, 6, 7, 9, 10}));
   EXPECT_EQ(op_.outputs, 2u);
   EXPECT_EQ(op_.call.outputs.size(), 2u);
@@ -80,42 +81,45 @@ TEST_F(PoisonTest, AnElementThatReadsItIsLeftOutAlone) {
             std::vector<uint16_t>({2, 2, 2, 1, 0, 0}));
   EXPECT_EQ(At(2).poison, Poison::kInPlace);
   EXPECT_EQ(At(1).poison, Poison::kNone);
-  EXPECT_EQ(op_.skipped, std::vector<Buffer*>({&At(2)}));
-  EXPECT_FALSE(ReadsPoison(op_));
+  ASSERT_EQ(op_.skipped.size(), 1u);
+  EXPECT_EQ(op_.skipped.front().first, &At(2));
+  EXPECT_EQ(At(2).cause, 5u) << "as what it would have read";
+  EXPECT_EQ(At(2).fault_queue, kQueue);
+  EXPECT_EQ(FindPoison(op_), nullptr);
 }
 
 TEST_F(PoisonTest, WhatServesAllElementsStopsAll) {
   Make("xpud::foreach", {{1, 2}, {3, 4}, {5}, {}, {}, {}});
   At(5).poison = Poison::kFresh;
-  EXPECT_FALSE(SkipPoisonedElements(op_, table_));
+  EXPECT_FALSE(SkipPoisonedElements(op_, table_, kQueue));
 }
 
 TEST_F(PoisonTest, NothingRemainsOfAListWhoseElementsAllReadIt) {
   Make("xpud::foreach", {{1, 2}, {3, 4}, {}, {}, {}, {}});
   At(3).poison = At(4).poison = Poison::kInPlace;
-  EXPECT_FALSE(SkipPoisonedElements(op_, table_));
+  EXPECT_FALSE(SkipPoisonedElements(op_, table_, kQueue));
 }
 
 TEST_F(PoisonTest, ItSpreadsThroughTheListInOrder) {
   Make("xpud::foreach", {{1, 2, 3}, {4, 1, 5}, {}, {}, {}, {}});
   At(4).poison = Poison::kFresh;
-  EXPECT_TRUE(SkipPoisonedElements(op_, table_));
+  EXPECT_TRUE(SkipPoisonedElements(op_, table_, kQueue));
   EXPECT_EQ(Remaining(), Ids({3, 5}));
 }
 
 TEST_F(PoisonTest, AnOverwrittenOutputIsNotReadButAnUpdatedOneIs) {
   Make("xpud::foreach", {{1, 2}, {3, 4}, {}, {}, {}, {}});
   At(1).poison = Poison::kFresh;
-  EXPECT_FALSE(ReadsPoison(op_));
+  EXPECT_EQ(FindPoison(op_), nullptr);
   op_.call.row = &ops::RowOf("xpud::unscale");
-  EXPECT_TRUE(ReadsPoison(op_));
-  EXPECT_FALSE(SkipPoisonedElements(op_, table_)) << "found_inf depends on all elements";
+  EXPECT_NE(FindPoison(op_), nullptr);
+  EXPECT_FALSE(SkipPoisonedElements(op_, table_, kQueue)) << "found_inf depends on all elements";
 }
 
 TEST_F(PoisonTest, AnOptimizerSkipsTheParameterWhoseStateIsPoisoned) {
   Make("xpud::fused_sgd", {{1, 2}, {3, 4}, {}, {5, 6}, {}, {}, {}});
   At(4).poison = Poison::kFresh;
-  EXPECT_TRUE(SkipPoisonedElements(op_, table_));
+  EXPECT_TRUE(SkipPoisonedElements(op_, table_, kQueue));
   EXPECT_EQ(Remaining(), Ids({1, 3, 5}));
   EXPECT_EQ(At(2).poison, Poison::kInPlace);
 }

@@ -13,14 +13,14 @@ absl::Status SynchronousCompletion::Fence() {
   return WriteFence(context_.transport.CompletedWord(id_));
 }
 
-bool SynchronousCompletion::Launched(uint64_t sequence, const kernels::OpCall& call) {
+Completion::Launch SynchronousCompletion::Launched(uint64_t sequence, const CheckedOp& op) {
   const std::atomic_ref<uint64_t> reported(error_word_);
   const uint64_t word = reported.load(std::memory_order_relaxed);
   if (word == 0) [[likely]]
-    return false;
+    return {};
   reported.store(0, std::memory_order_relaxed);
-  context_.errors.RaiseIndexError(id_, sequence, word, ops::Describe(call));
-  return false;
+  return {.takes_long = false,
+          .fault = context_.errors.RaiseIndexError(id_, sequence, word, ops::Describe(op.call))};
 }
 
 absl::Status SynchronousCompletion::WriteTimestamp(uint32_t slot) {

@@ -25,7 +25,8 @@ class SynchronousCompletion final : public Completion {
 
   uint64_t* TakeErrorWord(uint64_t, const kernels::OpCall&) override { return &error_word_; }
   void ReturnErrorWord(const kernels::OpCall&) override {}
-  bool Launched(uint64_t sequence, const kernels::OpCall& call) override;
+  Launch Launched(uint64_t sequence, const CheckedOp& op) override;
+  void Copied(uint64_t, handles::Buffer*, handles::Buffer&, bool) override {}
 
   absl::Status WriteTimestamp(uint32_t slot) override;
   void ChargeTurn(uint64_t began_ns, uint64_t ended_ns) override {

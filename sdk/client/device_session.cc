@@ -294,30 +294,50 @@ absl::Status DeviceSession::AwaitCommand(uint32_t queue, uint64_t sequence) {
   return transport_->Await({queue, sequence}, core_.interrupt());
 }
 
-absl::Status DeviceSession::Await(uint32_t queue, uint64_t sequence) {
+absl::Status DeviceSession::Await(uint32_t queue, uint64_t sequence, std::optional<uint32_t> since) {
   RETURN_IF_ERROR(AwaitCommand(queue, sequence));
-  return TakeError(queue);
+  return TakeError(queue, since);
 }
 
-absl::Status DeviceSession::TakeError(uint32_t queue) {
-  const uint32_t errors = transport_->Errors(queue);
+absl::Status DeviceSession::TakeError(uint32_t queue, std::optional<uint32_t> since) {
+  // The count is read and cleared under one lock: threads that take errors of a queue clear each one once.
   absl::Status error;
-  {
-    SpinLock lock(mutex_);
+  RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     QueueState& state = queues_[queue];
-    if (errors == state.errors_reported) [[likely]]
-      return absl::OkStatus();
-    state.errors_reported = errors;
+    const uint32_t errors = transport_->Errors(queue);
+    if (errors == state.errors_taken) [[likely]] {
+      if (since && errors != *since && state.taker != std::this_thread::get_id()) error = state.last_error;
+      return true;
+    }
     error = transport_->LastError(queue);
-  }
-  RETURN_IF_ERROR(Send(wire::ClearErrorCommand{wire::Header(wire::CommandKind::kClearError, queue,
-                                                            sizeof(wire::ClearErrorCommand)),
-                                               errors, 0})
-                      .status());
+    if (state.exists && Append(wire::ClearErrorCommand{wire::Header(wire::CommandKind::kClearError, queue,
+                                                                    sizeof(wire::ClearErrorCommand)),
+                                                       errors, 0}) == 0)
+      return false;
+    transport_->Publish();
+    state.errors_taken = errors;
+    state.last_error = error;
+    state.taker = std::this_thread::get_id();
+    return true;
+  }));
   return error;
 }
 
-absl::Status DeviceSession::Synchronize(uint32_t queue) { return Await(queue, LastSequence(queue)); }
+absl::StatusOr<bool> DeviceSession::Query(uint32_t queue, uint64_t sequence, uint32_t since) {
+  RETURN_IF_ERROR(core_.CheckUsable());
+  if (!IsComplete(queue, sequence)) {
+    RETURN_IF_ERROR(transport_->status());
+    transport_->NotePolling();
+    return false;
+  }
+  RETURN_IF_ERROR(TakeError(queue, since));
+  return true;
+}
+
+absl::Status DeviceSession::Synchronize(uint32_t queue) {
+  const uint32_t errors = ErrorsTaken(queue);
+  return Await(queue, LastSequence(queue), errors);
+}
 
 absl::Status DeviceSession::SynchronizeAll() {
   absl::Status first;

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -58,14 +60,16 @@ class DeviceSession {
   bool IsComplete(uint32_t queue, uint64_t sequence) const {
     return transport_->Completed(queue) >= sequence;
   }
-  // Like IsComplete, for a caller that asks again until it is.
-  bool Query(uint32_t queue, uint64_t sequence) const {
-    if (IsComplete(queue, sequence)) return true;
-    transport_->NotePolling();
-    return false;
+  // How many errors of the queue threads have taken.
+  uint32_t ErrorsTaken(uint32_t queue) {
+    SpinLock lock(mutex_);
+    return queues_[queue].errors_taken;
   }
-  // Waits for a command, then returns and clears its queue's error.
-  absl::Status Await(uint32_t queue, uint64_t sequence);
+  // Like IsComplete, for a caller that asks again until it is; then as Await.
+  absl::StatusOr<bool> Query(uint32_t queue, uint64_t sequence, uint32_t since);
+  // Waits for a command, then returns and clears its queue's error. If there is none, but another thread has
+  // taken one since ErrorsTaken was `since`, returns that one: it may be the command's.
+  absl::Status Await(uint32_t queue, uint64_t sequence, std::optional<uint32_t> since);
   // Waits for a command; leaves its queue's error.
   absl::Status AwaitCommand(uint32_t queue, uint64_t sequence);
   absl::Status Synchronize(uint32_t queue);
@@ -90,7 +94,9 @@ class DeviceSession {
   struct QueueState {
     bool exists = false;
     uint64_t last_sequence = 0;
-    uint32_t errors_reported = 0;
+    uint32_t errors_taken = 0;
+    absl::Status last_error;  // of those that were taken
+    std::thread::id taker;    // of the last one
   };
 
   absl::Status UnknownOp(const ops::Row& row) const;
@@ -125,7 +131,9 @@ class DeviceSession {
                           uint64_t offset, uint64_t& sequence);
   absl::Status DownloadHost(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target,
                             uint64_t& sequence);
-  absl::Status TakeError(uint32_t queue);
+  absl::Status TakeError(uint32_t queue, std::optional<uint32_t> since);
+  // Downloads once. Where another thread takes an error meanwhile, the bytes may not have come.
+  absl::Status TryDownload(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target);
   bool HasCredit(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Asks the daemon for credit for a buffer and waits for the answer. Returns OutOfMemory if it is refused.
   absl::Status AskForCredit(uint32_t queue, uint64_t bytes);

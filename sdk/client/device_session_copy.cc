@@ -105,10 +105,20 @@ absl::Status DeviceSession::Download(uint32_t queue, BufferHandle source, uint64
                                      std::span<std::byte> target) {
   RETURN_IF_ERROR(core_.CheckUsable());
   if (target.empty()) return Synchronize(queue);
+  for (;;) {
+    const uint32_t errors = ErrorsTaken(queue);
+    RETURN_IF_ERROR(TryDownload(queue, source, offset, target));
+    if (ErrorsTaken(queue) == errors) return absl::OkStatus();  // else it may have been this download's
+  }
+}
+
+absl::Status DeviceSession::TryDownload(uint32_t queue, BufferHandle source, uint64_t offset,
+                                        std::span<std::byte> target) {
+  const auto await = [&](uint64_t sequence) { return Await(queue, sequence, std::nullopt); };
   if (core_.IsInHost(target)) {
     uint64_t sequence = 0;
     RETURN_IF_ERROR(DownloadHost(queue, source, offset, target, sequence));
-    return Await(queue, sequence);
+    return await(sequence);
   }
   struct InFlight {
     Staging::Piece piece;
@@ -136,7 +146,7 @@ absl::Status DeviceSession::Download(uint32_t queue, BufferHandle source, uint64
       continue;
     }
     const InFlight first = in_flight.front();
-    status = Await(queue, first.sequence);
+    status = await(first.sequence);
     if (!status.ok()) break;
     CopyOut(first.target, transport_->staging().data() + first.piece.offset);
     in_flight.pop_front();

@@ -20,10 +20,13 @@ void HostBuffer::Free() {
   bytes_ = {};
 }
 
-bool Event::Query() const { return core_ == nullptr || core_->IfOpen(device_)->Query(queue_, sequence_); }
+absl::StatusOr<bool> Event::Query() const {
+  if (core_ == nullptr) return true;
+  return core_->IfOpen(device_)->Query(queue_, sequence_, errors_);
+}
 
 absl::Status Event::Synchronize() const {
-  return core_ == nullptr ? absl::OkStatus() : core_->IfOpen(device_)->Await(queue_, sequence_);
+  return core_ == nullptr ? absl::OkStatus() : core_->IfOpen(device_)->Await(queue_, sequence_, errors_);
 }
 
 absl::StatusOr<int64_t> Event::ElapsedNanoseconds(const Event& earlier) const {
@@ -31,8 +34,11 @@ absl::StatusOr<int64_t> Event::ElapsedNanoseconds(const Event& earlier) const {
     return absl::InvalidArgumentError(
         "both events must be recorded with timing enabled before elapsed time can be calculated");
   }
-  if (!Query() || !earlier.Query())
-    return absl::FailedPreconditionError("both events must be completed before calculating elapsed time");
+  for (const Event* const event : {this, &earlier}) {
+    ASSIGN_OR_RETURN(const bool complete, event->Query());
+    if (!complete)
+      return absl::FailedPreconditionError("both events must be completed before calculating elapsed time");
+  }
   const auto time_of = [](const Event& event) {
     return event.core_->IfOpen(event.device_)->Timestamp(*event.timestamp_);
   };
@@ -86,6 +92,7 @@ absl::StatusOr<Event> Queue::Record(bool timing) const {
   event.core_ = core_;
   event.device_ = device_;
   event.queue_ = id_;
+  event.errors_ = on->ErrorsTaken(id_);
   event.sequence_ = on->LastSequence(id_);
   return event;
 }
@@ -107,9 +114,11 @@ absl::Status Queue::PopRange() const {
   return on == nullptr ? absl::OkStatus() : on->SendRange(id_, {});
 }
 
-bool Queue::Query() const {
+absl::StatusOr<bool> Queue::Query() const {
   client::DeviceSession* const on = core_->IfOpen(device_);
-  return on == nullptr || on->Query(id_, on->LastSequence(id_));
+  if (on == nullptr) return true;
+  const uint32_t errors = on->ErrorsTaken(id_);
+  return on->Query(id_, on->LastSequence(id_), errors);
 }
 
 absl::Status Queue::Synchronize() const {

@@ -95,7 +95,7 @@ TEST_P(Devices, AQueueWaitsForAnEventOfAnotherDevice) {
     there = *Mul(there, 1.0);
     const Event after = *second.Record();
     ASSERT_TRUE(after.Synchronize().ok());
-    EXPECT_TRUE(before.Query()) << round;
+    EXPECT_TRUE(*before.Query()) << round;
     ASSERT_TRUE(first.Wait(after).ok());  // complete: nothing is sent
   }
   EXPECT_THAT(*there.ToFloats(), ::testing::ElementsAre(1, 2, 3, 4));

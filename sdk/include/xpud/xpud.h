@@ -141,7 +141,8 @@ struct MemoryStats {
 class Event {
  public:
   Event() = default;
-  bool Query() const;                // returns true if complete
+  // Returns whether it is complete, or the error of its queue, if it is complete and there is one.
+  absl::StatusOr<bool> Query() const;
   absl::Status Synchronize() const;  // waits; returns the queue's error, if any
   // Returns the nanoseconds of device time from `earlier` to this event. REQUIRES: both are complete and were
   // recorded with timing.
@@ -151,6 +152,7 @@ class Event {
   friend class Queue;
   std::shared_ptr<client::Core> core_;
   uint32_t device_ = 0, queue_ = 0;
+  uint32_t errors_ = 0;                        // of the queue that were taken before it was recorded
   uint64_t sequence_ = 0;                      // of the last command before it
   std::shared_ptr<const uint32_t> timestamp_;  // slot in the completion page; null without timing
 };
@@ -193,7 +195,8 @@ class Queue {
   // ranges.
   absl::Status PushRange(std::string_view name) const;
   absl::Status PopRange() const;
-  bool Query() const;                // returns true if all commands have completed
+  // Returns whether all commands have completed, or the queue's error, if they have and there is one.
+  absl::StatusOr<bool> Query() const;
   absl::Status Synchronize() const;  // waits; returns and clears the queue's error
 
  private:

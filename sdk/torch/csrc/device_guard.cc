@@ -14,6 +14,11 @@ const Queue& QueueOf(const c10::Stream& stream) {
 
 c10::Device DeviceAt(int index) { return c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(index)); }
 
+bool IsComplete(const absl::StatusOr<bool>& query) {
+  ThrowIfError(query.status());
+  return *query;
+}
+
 int IndexOf(c10::Device device) { return device.has_index() ? device.index() : Runtime::CurrentDevice(); }
 
 class DeviceGuardImpl final : public c10::impl::DeviceGuardImplInterface {
@@ -56,7 +61,7 @@ class DeviceGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     return old;
   }
   bool queryStream(const c10::Stream& stream) const override {
-    return Runtime::Get().is_null() || QueueOf(stream).Query();
+    return Runtime::Get().is_null() || IsComplete(QueueOf(stream).Query());
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     if (Runtime::Get().is_null()) return;
@@ -83,7 +88,7 @@ class DeviceGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     ThrowIfError(QueueOf(stream).Wait(*static_cast<Event*>(event)));
   }
   bool queryEvent(void* event) const override {
-    return event == nullptr || static_cast<Event*>(event)->Query();
+    return event == nullptr || IsComplete(static_cast<Event*>(event)->Query());
   }
   void synchronizeEvent(void* event) const override {
     if (event == nullptr) return;

@@ -6,9 +6,12 @@ Kernels detect them, so operators on the device raise IndexError at the next syn
 session continues, and all other results, before and after, are right. Operators that fall back raise at once, as PyTorch's CPU kernels do.
 """
 
+import contextlib
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 import unittest
 import warnings
 
@@ -218,6 +221,75 @@ class IndicesTest(unittest.TestCase):
                 operation()
         torch.xpud.synchronize()
         self.assertEqual(x.sum().item(), ROWS * COLUMNS)
+
+    def test_every_reader_gets_it_on_every_stream(self):
+        x, nine = torch.arange(4.0, device="xpud"), torch.tensor([9], device="xpud")
+        for name, wait in (("wait_stream", lambda s: torch.xpud.current_stream().wait_stream(s)),
+                           ("wait_event", lambda s: torch.xpud.current_stream().wait_event(s.record_event())),
+                           ("synchronize", lambda s: self.assertRaises(IndexError, s.synchronize))):
+            with self.subTest(name):
+                stream = torch.xpud.Stream()
+                with torch.xpud.stream(stream):
+                    bad = x[nine]
+                    made = bad * 1
+                    good = x[:1] + 1
+                    overwritten = x[nine]
+                    overwritten.fill_(5)
+                wait(stream)
+                for reader in (bad, made, made + 1):
+                    self.assertRaisesRegex(IndexError, "index 9 is out of range", reader.cpu)
+                self.assertEqual((good.item(), overwritten.item()), (1, 5))
+                with contextlib.suppress(IndexError):
+                    stream.synchronize()
+                stream.synchronize()  # an error is raised once on its own stream
+                self.assertRaisesRegex(IndexError, "index 9 is out of range", made.cpu)
+        self.assertEqual(x.tolist(), [0, 1, 2, 3])
+
+    def test_it_reaches_those_who_wait_for_a_pinned_copy(self):
+        x, nine = torch.arange(4.0, device="xpud"), torch.tensor([9], device="xpud")
+        host = torch.empty(1).pin_memory()
+        for name, wait in (("query", lambda event: self.poll(event)), ("synchronize", lambda event: event.synchronize())):
+            with self.subTest(name):
+                stream, event = torch.xpud.Stream(), torch.xpud.Event()
+                with torch.xpud.stream(stream):
+                    host.copy_(x[nine] * 1, non_blocking=True)
+                    event.record(stream)
+                self.assertRaisesRegex(IndexError, "index 9 is out of range", wait, event)
+                self.assertTrue(event.query())
+
+    @staticmethod
+    def poll(event):
+        while not event.query():
+            time.sleep(0.001)
+
+    def test_an_update_keeps_what_it_did_not_write(self):
+        x = torch.arange(4.0, device="xpud")
+        x[torch.tensor([9], device="xpud")] = 7.0
+        self.assertRaisesRegex(IndexError, "index 9 is out of range", x.cpu)
+        self.assertEqual(x.tolist(), [0, 1, 2, 3])
+
+    def test_threads_on_one_stream_each_get_theirs(self):
+        wrong = []
+
+        def work():
+            x, nine = torch.arange(4.0, device="xpud"), torch.tensor([9], device="xpud")
+            for _ in range(200):
+                try:
+                    wrong.append((x[nine] * 1).cpu())
+                except IndexError:
+                    pass
+                except RuntimeError as error:
+                    wrong.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+        with contextlib.suppress(IndexError):
+            torch.xpud.synchronize()
+        self.assertEqual(torch.ones(3, device="xpud").sum().item(), 3, "the session lives")
 
     def test_training_goes_on_after_one(self):
         """With a label out of range, the step raises, the parameters do not change, and the next step is right."""
