@@ -67,12 +67,18 @@ uint64_t Ledger::Room(const Account& account) const {
   return account.quota_ ? std::min(of_tenant, Less(*account.quota_, account.credit_)) : of_tenant;
 }
 
+std::vector<MemoryShortage> Ledger::LimitsOf(const Account& account) const {
+  const Share& share = account.share_->second;
+  std::vector<MemoryShortage> limits;
+  if (account.quota_) limits.push_back({MemoryShortage::Scope::kProcess, *account.quota_, account.credit_});
+  limits.push_back({MemoryShortage::Scope::kUser, QuotaOf(share), share.credit});
+  return limits;
+}
+
 std::optional<MemoryShortage> Ledger::ShortOf(const Account& account, uint64_t more) const {
-  if (account.quota_ && more > Less(*account.quota_, account.credit_))
-    return MemoryShortage{MemoryShortage::Scope::kProcess, *account.quota_, account.credit_};
-  const uint64_t quota = QuotaOf(account.share_->second);
-  if (more > Less(quota, account.share_->second.credit))
-    return MemoryShortage{MemoryShortage::Scope::kUser, quota, account.share_->second.credit};
+  for (const MemoryShortage& limit : LimitsOf(account)) {
+    if (more > Less(limit.limit, limit.used)) return limit;
+  }
   return std::nullopt;
 }
 

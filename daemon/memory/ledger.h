@@ -8,6 +8,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "daemon/tenant/tenant.h"
@@ -56,6 +57,8 @@ class Ledger {
   // Returns how much credit the quotas still allow, and, if that is less than `more`, the reason.
   uint64_t Room(const Account& account) const;
   std::optional<MemoryShortage> ShortOf(const Account& account, uint64_t more) const;
+  // Returns the limits of the account: its tenant's, and its own if it has one.
+  std::vector<MemoryShortage> LimitsOf(const Account& account) const;
   void Give(Account& account, uint64_t bytes) { SetCredit(account, account.credit_ + bytes); }
   void Hold(Account& account, uint64_t bytes);
   void Release(Account& account, uint64_t bytes);

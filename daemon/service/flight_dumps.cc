@@ -19,6 +19,7 @@
 #include "daemon/service/control_trace.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trust.h"
 #include "proto/base/unique_fd.h"
 #include "proto/control/xpud.pb.h"
 
@@ -56,9 +57,14 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
 absl::StatusOr<std::unique_ptr<FlightDumps>> FlightDumps::Open(std::string folder,
                                                                telemetry::EventLog& events) {
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  if (std::filesystem::create_directories(folder, error))
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
   if (access(folder.c_str(), W_OK | X_OK) != 0)
     return absl::ErrnoToStatus(errno, absl::StrCat("flight-dumps: files cannot be written to ", folder));
+  // Files show what tenants compute, and the oldest are removed by name: nobody else may choose the folder.
+  if (absl::Status ours = CheckFolderIsOurs(folder); !ours.ok())
+    return absl::Status(ours.code(), absl::StrCat("flight-dumps: ", ours.message()));
+  folder = std::filesystem::canonical(folder, error).string();
   return std::unique_ptr<FlightDumps>(new FlightDumps(std::move(folder), events));
 }
 

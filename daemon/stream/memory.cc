@@ -116,7 +116,10 @@ void Memory::ReleaseDeferred() {
 absl::StatusOr<std::optional<MemoryShortage>> Memory::Credit(uint64_t wanted) {
   memory::Pool& pool = *state_.pool;
   if (wanted <= account_.credit()) return std::nullopt;
-  if (wanted > pool.ledger().capacity()) return pool.shortage();
+  if (wanted > pool.ledger().capacity()) {
+    pool.ledger().Reclaim();
+    return NarrowestLimit();
+  }
   const uint64_t more = wanted - account_.credit();
   // The session asks for one more block.
   const uint64_t block = wanted - std::min(wanted, allocated_);
@@ -132,6 +135,20 @@ absl::StatusOr<std::optional<MemoryShortage>> Memory::Credit(uint64_t wanted) {
   if (given.ok()) return std::nullopt;
   if (absl::IsUnavailable(given)) return given;
   return pool.shortage();
+}
+
+MemoryShortage Memory::NarrowestLimit() const {
+  MemoryShortage narrowest = state_.pool->shortage();
+  const auto free = [](const MemoryShortage& limit) {
+    return limit.limit - std::min(limit.used, limit.limit);
+  };
+  for (const MemoryShortage& limit : state_.pool->ledger().LimitsOf(account_)) {
+    if (free(limit) < free(narrowest)) narrowest = limit;
+  }
+  // Credit that the session does not use is its own to use.
+  const uint64_t unused = account_.credit() - std::min(account_.credit(), allocated_);
+  narrowest.used -= std::min(narrowest.used, unused);
+  return narrowest;
 }
 
 void Memory::SetIdle(bool idle) {

@@ -48,6 +48,8 @@ class Memory {
   // Ensures `wanted` bytes of credit. Returns the shortage on failure, or Unavailable while the device's
   // executor is replaced.
   absl::StatusOr<std::optional<MemoryShortage>> Credit(uint64_t wanted);
+  // Returns the limit that leaves the session the least, with what the others use of it and what it holds.
+  MemoryShortage NarrowestLimit() const;
   // Whether the session has no command in flight or to come, as far as is known.
   void SetIdle(bool idle);
 

@@ -109,7 +109,7 @@ struct CopyCommand {
   uint64_t target_offset;
   uint64_t bytes;
 };
-struct ReserveCommand {  // asks for so much credit in all on the queue's device
+struct ReserveCommand {  // asks for so much credit in all; UINT64_MAX: for the session's narrowest limit
   CommandHeader header;
   uint64_t bytes;
 };

@@ -71,19 +71,34 @@ bool DeviceSession::HasCredit(uint64_t bytes) {
   return false;
 }
 
+absl::StatusOr<uint64_t> DeviceSession::FreeMemory() {
+  RETURN_IF_ERROR(core_.CheckUsable());
+  ASSIGN_OR_RETURN(const auto limit, Reserve(0, [] { return UINT64_MAX; }));
+  return limit ? limit->limit - std::min(limit->used, limit->limit) : total_memory_;
+}
+
+absl::StatusOr<std::optional<MemoryShortage>> DeviceSession::Reserve(uint32_t queue,
+                                                                     absl::FunctionRef<uint64_t()> bytes) {
+  for (;;) {
+    uint64_t sequence = 0;
+    RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      sequence = Append(wire::ReserveCommand{
+          wire::Header(wire::CommandKind::kReserve, queue, sizeof(wire::ReserveCommand)), bytes()});
+      if (sequence != 0) transport_->Publish();
+      return sequence != 0;
+    }));
+    RETURN_IF_ERROR(
+        transport_->Wait([&] { return transport_->AnsweredReserve() >= sequence; }, core_.interrupt()));
+    const std::optional<MemoryShortage> refusal = transport_->Refusal();
+    // There is one place for answers: if another thread's came since, ask again.
+    if (transport_->AnsweredReserve() == sequence) return refusal;
+  }
+}
+
 absl::Status DeviceSession::AskForCredit(uint32_t queue, uint64_t bytes) {
-  uint64_t sequence = 0;
-  RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const bool possible = bytes <= total_memory_;
-    sequence = Append(
-        wire::ReserveCommand{wire::Header(wire::CommandKind::kReserve, queue, sizeof(wire::ReserveCommand)),
-                             possible ? charged_ + RoundSize(bytes) : UINT64_MAX});
-    if (sequence != 0) transport_->Publish();
-    return sequence != 0;
-  }));
-  RETURN_IF_ERROR(
-      transport_->Wait([&] { return transport_->AnsweredReserve() >= sequence; }, core_.interrupt()));
-  const auto shortage = transport_->Refusal();
+  ASSIGN_OR_RETURN(const auto shortage, Reserve(queue, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                     return bytes <= total_memory_ ? charged_ + RoundSize(bytes) : UINT64_MAX;
+                   }));
   return shortage ? OutOfMemory(bytes, device_, total_memory_, *shortage) : absl::OkStatus();
 }
 

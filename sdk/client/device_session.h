@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/encode.h"
 #include "sdk/client/buffer_ids.h"
@@ -85,6 +86,8 @@ class DeviceSession {
   }
 
   MemoryStats Memory();
+  // See Session::FreeMemory.
+  absl::StatusOr<uint64_t> FreeMemory();
   void ResetPeakMemory();
   void ResetAccumulatedMemory();
   // OK, or the reason why the session has ended.
@@ -135,6 +138,9 @@ class DeviceSession {
   // Downloads once. Where another thread takes an error meanwhile, the bytes may not have come.
   absl::Status TryDownload(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target);
   bool HasCredit(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Asks the daemon for credit of `bytes` in all, called under the lock, and waits for the answer. Returns
+  // the limit that it exceeds, if any.
+  absl::StatusOr<std::optional<MemoryShortage>> Reserve(uint32_t queue, absl::FunctionRef<uint64_t()> bytes);
   // Asks the daemon for credit for a buffer and waits for the answer. Returns OutOfMemory if it is refused.
   absl::Status AskForCredit(uint32_t queue, uint64_t bytes);
   void Charge(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -176,6 +176,11 @@ MemoryStats Session::Memory(uint32_t device) const {
   return on == nullptr ? MemoryStats() : on->Memory();
 }
 
+absl::StatusOr<uint64_t> Session::FreeMemory(uint32_t device) const {
+  ASSIGN_OR_RETURN(client::DeviceSession* const on, core_->Open(device));
+  return on->FreeMemory();
+}
+
 void Session::ResetPeakMemory(uint32_t device) {
   if (client::DeviceSession* const on = core_->IfOpen(device)) on->ResetPeakMemory();
 }

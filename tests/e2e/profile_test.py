@@ -323,11 +323,26 @@ class DumpTest(TraceTest):
         wait_until(lambda: not self.daemon.sessions(), 5)
         self.assertEqual(self.files(), [])
 
-    def test_a_folder_that_cannot_be_written(self):
-        answer = subprocess.run([BINARIES / "xpud", "--device", "cpu", "--socket", self.folder / "x.sock", "--flight-dumps", "/proc/flights"],
+    def refusal(self, folder) -> str:
+        answer = subprocess.run([BINARIES / "xpud", "--device", "cpu", "--socket", self.folder / "x.sock", "--flight-dumps", folder],
                                 capture_output=True, text=True, timeout=60)
         self.assertNotEqual(answer.returncode, 0)
-        self.assertIn("flight-dumps: files cannot be written to /proc/flights", answer.stderr + answer.stdout)
+        return answer.stderr + answer.stdout
+
+    def test_a_folder_in_which_others_may_write_is_refused(self):
+        shared = self.folder.parent / "shared"
+        shared.mkdir()
+        shared.chmod(0o777)
+        inside = shared / "flights"
+        inside.mkdir(mode=0o700)
+        link = self.folder.parent / "link"
+        link.symlink_to(shared)
+        for folder, found in ((shared, f"{shared} belongs to uid"), (inside, "others may not write there"), (link, "only its owner may write there")):
+            self.assertIn(found, self.refusal(folder))
+        self.assertEqual(self.folder.stat().st_mode & 0o777, 0o700, "one that the daemon made")
+
+    def test_a_folder_that_cannot_be_written(self):
+        self.assertIn("flight-dumps: files cannot be written to /proc/flights", self.refusal("/proc/flights"))
         for path, problem in ((self.folder / "absent.json", "cannot be read"), ("/etc/hostname", "is not a dump of xpud's flight recorder")):
             self.assertIn(problem, self.run_xpuctl("flight", path).stderr)
 

@@ -233,6 +233,9 @@ class Session {
   // Waits for all queues of one device.
   absl::Status Synchronize(uint32_t device);
   MemoryStats Memory(uint32_t device) const;
+  // Returns the bytes that this session could still allocate on a device, whatever others hold and quotas
+  // allow. Waits for the session's work there.
+  absl::StatusOr<uint64_t> FreeMemory(uint32_t device) const;
   void ResetPeakMemory(uint32_t device);
   void ResetAccumulatedMemory(uint32_t device);
   // Records this session's newest `commands` commands (at most 1,000,000) on a device, from now on. A profile

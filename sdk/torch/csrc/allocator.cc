@@ -217,8 +217,12 @@ class Allocator final : public c10::DeviceAllocator {
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     Runtime& runtime = Runtime::Get();
     const uint64_t total = runtime.device(device).total_memory;
-    const uint64_t used = runtime.is_null() ? 0 : runtime.session()->Memory(device).allocated_bytes;
-    return {total - std::min(used, total), total};
+    if (runtime.is_null()) return {total, total};
+    const absl::StatusOr<uint64_t> free = runtime.session()->FreeMemory(static_cast<uint32_t>(device));
+    ThrowIfError(free.status());
+    const uint64_t limit = UINT64_MAX - withheld.at(device).load(std::memory_order_relaxed);
+    const uint64_t used = runtime.session()->Memory(device).allocated_bytes;
+    return {std::min({*free, limit - std::min(used, limit), total}), total};
   }
 
  private:

@@ -128,6 +128,25 @@ class DeviceTest(unittest.TestCase):
         self.assertGreaterEqual(torch.xpud.max_memory_allocated() - before, 1 << 20)
         self.assertLess(torch.xpud.memory_allocated() - before, 1 << 20)
 
+    def test_free_memory_is_what_this_process_could_still_get(self):
+        free, total = torch.xpud.mem_get_info()
+        self.assertLess(free, total, "a tenth of the device is for others")
+        a = torch.empty(64 << 20, dtype=torch.uint8, device="xpud")
+        self.assertLessEqual(torch.xpud.mem_get_info()[0], free - a.nbytes)
+        program = "import torch; b = torch.empty(48 << 20, dtype=torch.uint8, device='xpud'); torch.xpud.synchronize(); print(); import sys; sys.stdin.read()"
+        with subprocess.Popen([sys.executable, "-u", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            other.stdout.readline()
+            self.assertLessEqual(torch.xpud.mem_get_info()[0], free - a.nbytes - (48 << 20))
+            other.stdin.close()
+        torch.xpud.set_per_process_memory_fraction((a.nbytes + (1 << 20)) / total)
+        self.addCleanup(torch.xpud.set_per_process_memory_fraction, 1.0)
+        self.assertLessEqual(torch.xpud.mem_get_info()[0], 1 << 20)
+        torch.xpud.set_per_process_memory_fraction(1.0)
+        free = torch.xpud.mem_get_info()[0]
+        self.assertEqual(torch.empty(free - (1 << 20), dtype=torch.uint8, device="xpud").nbytes, free - (1 << 20))
+        with self.assertRaises(torch.OutOfMemoryError):
+            torch.empty(free + (1 << 20), dtype=torch.uint8, device="xpud")
+
     def test_memory_statistics_as_dicts_and_text(self):
         a = torch.empty(1 << 20, dtype=torch.uint8, device="xpud")
         torch.xpud.synchronize()

@@ -60,12 +60,12 @@ def reset_peak_memory_stats(device=None):
 
 
 def mem_get_info(device=None):
-    """Returns (free, total) bytes."""
+    """Returns (free, total) bytes. Free is what this process could still allocate, whatever others hold and quotas allow. Waits for its work."""
     return torch.accelerator.get_memory_info(index_of(device))
 
 
 def device_memory_used(device=None):
-    """Returns the bytes of the device's memory that all its clients use."""
+    """Returns the bytes of the device's memory that this process cannot get any more: used by it or by others, or beyond its quota."""
     free, total = mem_get_info(device)
     return total - free
 
