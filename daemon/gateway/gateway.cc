@@ -16,6 +16,7 @@
 #include "daemon/gateway/control_relay.h"
 #include "daemon/gateway/gateway_options.h"
 #include "daemon/gateway/stream_server.h"
+#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 #include "proto/remote/call_server.h"
 #include "proto/remote/commands.h"
@@ -26,7 +27,8 @@ namespace xpud::remote {
 namespace {
 
 constexpr int kFailure = 1, kUsageError = 2;
-constexpr int kOtherCalls = 64;  // in addition to sessions and to calls that open one
+constexpr int kGrpcThreads = 12;  // that it may start by itself
+constexpr int kOtherCalls = 64;   // in addition to sessions and to calls that open one
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentials(const GatewayOptions& options) {
   if (!options.has_tls()) return grpc::InsecureServerCredentials();
@@ -48,6 +50,7 @@ bool IsLoopback(const std::string& listen) {
 }
 
 absl::Status Run(const GatewayOptions& options, const sigset_t& ends) {
+  RETURN_IF_ERROR(CheckThreadsLeft(kGrpcThreads, "gRPC"));  // which aborts or hangs without them
   const Admission admission({options.token_file, !options.tls_client_ca.empty(), options.operators});
   RETURN_IF_ERROR(admission.Check());
   ASSIGN_OR_RETURN(const auto credentials, ServerCredentials(options));
@@ -67,10 +70,11 @@ absl::Status Run(const GatewayOptions& options, const sigset_t& ends) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  RETURN_IF_ERROR(service.status());
   const auto server = builder.BuildAndStart();
   if (server == nullptr || port == 0)
     return absl::UnavailableError(absl::StrCat("cannot listen at ", options.listen));
-  calls.Start();
+  RETURN_IF_ERROR(calls.Start());
   spdlog::info("serving version={} listen={} port={} tls={} token={} client_certificates={}", XPUD_VERSION,
                options.listen, port, options.has_tls(), !options.token_file.empty(),
                !options.tls_client_ca.empty());

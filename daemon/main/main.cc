@@ -217,10 +217,11 @@ telemetry::Notifier FindServiceManager(const Options& options) {
   return {};
 }
 
-std::unique_ptr<telemetry::Watchdog> StartWatchdog(const telemetry::Notifier& notifier, lane::Lanes& lanes) {
+absl::StatusOr<std::unique_ptr<telemetry::Watchdog>> StartWatchdog(const telemetry::Notifier& notifier,
+                                                                   lane::Lanes& lanes) {
   if (!notifier.watchdog()) return nullptr;
-  return std::make_unique<telemetry::Watchdog>(
-      notifier, *notifier.watchdog(), [&lanes](std::function<void()> done) { lanes.Ask(std::move(done)); });
+  return telemetry::Watchdog::Start(notifier, *notifier.watchdog(),
+                                    [&lanes](std::function<void()> done) { lanes.Ask(std::move(done)); });
 }
 
 // An executor keeps access to its device, and loses the cache and the socket.
@@ -282,6 +283,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   files.keeps_signals = !both;
   confinement::ConfineFiles(options.confine, files, in_force);
 
+  if (dumps != nullptr) RETURN_IF_ERROR(dumps->Start());
   ASSIGN_OR_RETURN(auto endpoint, ListenForMetrics(options));
   std::atomic<lane::Lanes*> lanes_to_wake{nullptr};
   const auto wake = [&] {
@@ -314,7 +316,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   ASSIGN_OR_RETURN(auto metrics, ServeMetrics(std::move(endpoint), *control));
 
   spdlog::info("serving version={} socket={}", XPUD_VERSION, options.socket);
-  auto watchdog = StartWatchdog(notifier, *lanes);
+  ASSIGN_OR_RETURN(auto watchdog, StartWatchdog(notifier, *lanes));
   notifier.Notify(absl::StrCat("READY=1\nSTATUS=Serving ", device_count,
                                device_count == 1 ? " device" : " devices", " at ", options.socket));
   if (options.ready_fd >= 0) {

@@ -23,6 +23,7 @@
 #include "daemon/service/small_server.h"
 #include "daemon/service/socket_file.h"
 #include "proto/base/clock.h"
+#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 #include "proto/control/grpc_status.h"
 #include "proto/control/xpud.grpc.pb.h"
@@ -427,6 +428,7 @@ Control::Control() = default;
 
 absl::StatusOr<std::unique_ptr<Control>> Control::Start(lane::Lanes& lanes, Options options,
                                                         UniqueFd handed) {
+  RETURN_IF_ERROR(CheckThreadsLeft(kThreadsOfGrpc, "the control plane"));
   std::unique_ptr<Control> control(new Control);
   const std::string path = ControlPath(options.client_socket);
   if (!handed.valid()) RETURN_IF_ERROR(RemoveStaleSocket(path));

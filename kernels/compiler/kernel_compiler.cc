@@ -101,7 +101,9 @@ absl::StatusOr<std::shared_ptr<KernelCompiler>> KernelCompiler::Create(const Opt
   if (!options.cache_directory.empty()) {
     ASSIGN_OR_RETURN(disk, ObjectCache::Open(options.cache_directory, options.cache_bytes));
   }
-  return std::shared_ptr<KernelCompiler>(new KernelCompiler(options, std::move(disk)));
+  std::shared_ptr<KernelCompiler> compiler(new KernelCompiler(options, std::move(disk)));
+  RETURN_IF_ERROR(compiler->thread_.Start());
+  return compiler;
 }
 
 KernelCompiler::KernelCompiler(const Options& options, std::unique_ptr<ObjectCache> disk)

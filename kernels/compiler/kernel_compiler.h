@@ -45,7 +45,8 @@ class KernelCompiler {
     uint64_t cache_bytes = UINT64_MAX;  // limit of the disk cache
   };
 
-  // Returns PermissionDenied if the cache directory cannot be trusted (ObjectCache::Open).
+  // Returns PermissionDenied if the cache directory cannot be trusted (ObjectCache::Open), and
+  // ResourceExhausted if the compile thread cannot be started.
   static absl::StatusOr<std::shared_ptr<KernelCompiler>> Create(const Options& options);
   // REQUIRES: no client exists. Drops what waits.
   ~KernelCompiler() = default;
@@ -120,6 +121,9 @@ class KernelCompiler::Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
+  // Starts the client's thread. Returns ResourceExhausted if the system has no thread left.
+  absl::Status Start() { return thread_.Start(); }
+  // REQUIRES, for what follows: Start succeeded.
   // Returns the code of a kernel or of a PTX text of static lifetime, whose state says whether it is made
   // already. The first to ask has it made. `skeleton` outlives this client. Pass it to Drop when it is no
   // longer used.

@@ -59,6 +59,7 @@ absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Create(const Options
   std::unique_ptr<StreamClient> client(new StreamClient(options, device, resumable));
   client->wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!client->wake_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  RETURN_IF_ERROR(client->receiver_.status());
   ASSIGN_OR_RETURN(client->server_, transport::ShmServer::Create(client->fds_));
   return client;
 }

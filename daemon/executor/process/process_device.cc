@@ -11,6 +11,7 @@
 #include "daemon/executor/process/launch_batch.h"
 #include "proto/base/check.h"
 #include "proto/base/mapping.h"
+#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::executor::process {
@@ -375,10 +376,14 @@ absl::StatusOr<uint64_t> ProcessDevice::Ask(const kernels::Launch& launch) {
     last_asked_ = launch;
     spare = spare_;
   }
-  std::jthread beside;
-  if (options_.standby && spare != nullptr)
-    beside = std::jthread([spare, &launch] { (void)spare->Ask(launch); });
-  return WithExecutor([&](ExecutorProcess& process) { return process.Ask(launch); });
+  std::thread beside;
+  if (options_.standby && spare != nullptr) {
+    auto started = StartThread("xpud-ask", [spare, &launch] { (void)spare->Ask(launch); });
+    if (started.ok()) beside = *std::move(started);  // otherwise the spare loads the code when it takes over
+  }
+  auto answer = WithExecutor([&](ExecutorProcess& process) { return process.Ask(launch); });
+  if (beside.joinable()) beside.join();
+  return answer;
 }
 
 SensorReadings ProcessDevice::ReadSensors() {
