@@ -85,13 +85,16 @@ void AskDaemon(const std::string& socket, Checks& checks) {
 Check JudgeAbsence(const Invocation& invocation, const absl::Status& status) {
   const std::string found(status.message());
   if (!absl::IsNotFound(status)) return {"daemon", Health::kFail, found, "see the check of its socket"};
-  if (!invocation.address.empty())
-    return {"daemon", Health::kFail, found, "start it, or use another --address"};
-  if (!client::EnvironmentAddress().empty())
-    return {"daemon", Health::kFail, found, "start it, or unset XPUD_ADDRESS"};
-  if (access("/run/xpud", F_OK) == 0)
-    return {"daemon", Health::kFail, found, "start the system's daemon: systemctl start xpud"};
-  return {"daemon", Health::kOk, "no daemon is running; the first client starts a private one", ""};
+  switch (client::FindDaemonPlace(invocation.address).whose) {
+    case client::DaemonPlace::Whose::kNamed:
+      return {"daemon", Health::kFail, found,
+              invocation.address.empty() ? "start it, or unset XPUD_ADDRESS"
+                                         : "start it, or use another --address"};
+    case client::DaemonPlace::Whose::kSystem:
+      return {"daemon", Health::kFail, found, "start the system's daemon: systemctl start xpud"};
+    case client::DaemonPlace::Whose::kPrivate:
+      return {"daemon", Health::kOk, "no daemon is running; the first client starts a private one", ""};
+  }
 }
 
 }  // namespace
@@ -104,8 +107,8 @@ void CheckDaemon(const Invocation& invocation, Checks& checks) {
     return AskDaemon(*socket, checks);
   }
   checks.push_back(JudgeAbsence(invocation, socket.status()));
-  const auto places = client::DaemonSockets(invocation.address);
-  if (places.ok() && !absl::IsNotFound(socket.status())) CheckSocket(places->front(), checks);
+  if (!absl::IsNotFound(socket.status()))
+    CheckSocket(client::FindDaemonPlace(invocation.address).address, checks);
 }
 
 }  // namespace xpud::xpuctl
