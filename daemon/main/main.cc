@@ -187,13 +187,7 @@ bool HasExecutors(const std::vector<stream::DeviceState>& devices) {
 absl::StatusOr<std::optional<telemetry::Endpoint>> ListenForMetrics(const Options& options) {
   if (options.metrics_address.empty()) return std::nullopt;
   const std::string path(telemetry::UnixPathOf(options.metrics_address));
-  if (!path.empty()) {  // the confined daemon can create and remove sockets in that folder only
-    const auto folder = std::filesystem::path(options.socket).parent_path();
-    if (std::filesystem::path(path).parent_path() != folder)
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the metrics' socket ", path, " has to lie where --socket does, in ", folder.string()));
-    RETURN_IF_ERROR(service::RemoveStaleSocket(path));
-  }
+  if (!path.empty()) RETURN_IF_ERROR(service::RemoveStaleSocket(path));
   ASSIGN_OR_RETURN(telemetry::Endpoint endpoint, telemetry::ListenAt(options.metrics_address));
   if (path.empty())
     spdlog::info("metrics url=http://{}/metrics", endpoint.address);
