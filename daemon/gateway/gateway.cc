@@ -1,7 +1,6 @@
 // xpud-gateway: a separate process between the network and the daemon. It is an ordinary client of the
 // daemon, so the daemon has no network sockets.
 #include <grpcpp/grpcpp.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include "daemon/gateway/control_relay.h"
 #include "daemon/gateway/gateway_options.h"
 #include "daemon/gateway/stream_server.h"
+#include "daemon/telemetry/stderr_sink.h"
 #include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 #include "proto/remote/call_server.h"
@@ -98,7 +98,7 @@ int Main(int argc, char** argv) {
     std::fputs(options->help ? kGatewayUsage : "xpud-gateway " XPUD_VERSION "\n", stdout);
     return 0;
   }
-  auto logger = spdlog::stderr_logger_mt("xpud-gateway");
+  auto logger = std::make_shared<spdlog::logger>("xpud-gateway", telemetry::StandardErrorSink());
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(logger);

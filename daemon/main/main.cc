@@ -1,6 +1,5 @@
 // Wires the daemon together: devices, lanes, listener, control plane. No logic lives here.
 #include <pthread.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -33,6 +32,7 @@
 #include "daemon/telemetry/log_ring.h"
 #include "daemon/telemetry/metrics_server.h"
 #include "daemon/telemetry/notifier.h"
+#include "daemon/telemetry/stderr_sink.h"
 #include "daemon/telemetry/watchdog.h"
 #include "kernels/compiler/kernel_compiler.h"
 #include "kernels/compiler/object_cache.h"
@@ -49,7 +49,7 @@ constexpr int kFailure = 1, kUsageError = 2;
 // Starts logging. Returns the list that keeps the last lines.
 std::shared_ptr<telemetry::LogLines> StartLogging(const std::string& level) {
   auto lines = std::make_shared<telemetry::LogLines>(telemetry::kMaxLogLines);
-  auto logger = spdlog::stderr_logger_mt("xpud");
+  auto logger = std::make_shared<spdlog::logger>("xpud", telemetry::StandardErrorSink());
   logger->set_formatter(telemetry::LogFormatter());
   logger->sinks().push_back(telemetry::KeepLines(lines));
   logger->set_level(spdlog::level::from_str(level));
