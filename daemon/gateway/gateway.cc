@@ -16,6 +16,7 @@
 #include "daemon/gateway/gateway_options.h"
 #include "daemon/gateway/stream_server.h"
 #include "daemon/telemetry/stderr_sink.h"
+#include "proto/base/output.h"
 #include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 #include "proto/remote/call_server.h"
@@ -96,7 +97,7 @@ int Main(int argc, char** argv) {
   }
   if (options->help || options->version) {
     std::fputs(options->help ? kGatewayUsage : "xpud-gateway " XPUD_VERSION "\n", stdout);
-    return 0;
+    return FinishOutput("xpud-gateway") ? 0 : kFailure;
   }
   auto logger = std::make_shared<spdlog::logger>("xpud-gateway", telemetry::StandardErrorSink());
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");

@@ -36,6 +36,7 @@
 #include "daemon/telemetry/watchdog.h"
 #include "kernels/compiler/kernel_compiler.h"
 #include "kernels/compiler/object_cache.h"
+#include "proto/base/output.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
 
@@ -150,11 +151,17 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
     // Devices of equal target and processor share what is compiled.
     auto& compiler = compilers[{library.target, library.processor}];
     if (compiler == nullptr) {
-      ASSIGN_OR_RETURN(compiler,
-                       kernels::KernelCompiler::Create({.target = {library.target, library.processor},
-                                                        .assembles = library.assemble != nullptr,
-                                                        .cache_directory = library.cache_directory,
-                                                        .cache_bytes = options.cache_limit}));
+      ASSIGN_OR_RETURN(compiler, kernels::KernelCompiler::Create(
+                                     {.target = {library.target, library.processor},
+                                      .assembles = library.assemble != nullptr,
+                                      .cache_directory = library.cache_directory,
+                                      .cache_bytes = options.cache_limit,
+                                      .on_cache_failure = [cache_directory](const absl::Status& why) {
+                                        spdlog::warn(
+                                            "kernel_cache_failed folder={} error=\"{}\" note=\"kernels are "
+                                            "compiled again at the next start\"",
+                                            cache_directory, std::string(why.message()));
+                                      }}));
     }
     library.compiler = compiler;
     ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create(library));
@@ -304,7 +311,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   confinement::ConfineCalls(options.confine, confinement::kDaemon, in_force);
   spdlog::info("confined {}", in_force);
   ASSIGN_OR_RETURN(auto control, service::Control::Start(*lanes,
-                                                         {options.socket, is_private,
+                                                         {options.socket, is_private, cache_directory,
                                                           [&] { return reloader.Values(); }, std::move(log)},
                                                          std::move(handed.control)));
   ASSIGN_OR_RETURN(auto metrics, ServeMetrics(std::move(endpoint), *control));
@@ -346,7 +353,7 @@ int Main(int argc, char** argv) {
   if (!line.ok()) return RefuseUsage(line.status());
   if (line->options().help || line->options().version) {
     std::fputs(line->options().help ? config::UsageText().c_str() : "xpud " XPUD_VERSION "\n", stdout);
-    return 0;
+    return FinishOutput("xpud") ? 0 : kFailure;
   }
   const auto configuration = line->Complete();
   if (!configuration.ok()) return RefuseUsage(configuration.status());

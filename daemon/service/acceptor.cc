@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "proto/base/descriptor_error.h"
 #include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 
@@ -16,7 +17,7 @@ namespace xpud::service {
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Start(UniqueFd socket,
                                                           std::function<void(UniqueFd)> take) {
   UniqueFd end(eventfd(0, EFD_CLOEXEC));
-  if (!end.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  if (!end.valid()) return DescriptorError("eventfd");
   std::unique_ptr<Acceptor> acceptor(new Acceptor(std::move(socket), std::move(end), std::move(take)));
   ASSIGN_OR_RETURN(acceptor->thread_, StartThread("xpud-accept", [raw = acceptor.get()] { raw->Run(); }));
   return acceptor;

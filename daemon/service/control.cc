@@ -398,6 +398,9 @@ class Control::Service final : public v1::Control::Service {
     out.set_drained(lanes_.registry().drained());
     out.set_resident_bytes(ResidentBytes());
     out.set_cpu_ns(CpuNs());
+    rlimit files = {};
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) out.set_file_limit(files.rlim_cur);
+    out.set_cache_directory(options_.cache_directory);
   }
   // REQUIRES: the lane's thread.
   static void AddWork(lane::Lane& lane, WorkBySession& work) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/descriptor_error.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/unix_address.h"
 #include "proto/transport/shm_client.h"
@@ -70,7 +71,7 @@ absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address
 absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path) {
   ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return absl::ErrnoToStatus(errno, "socket failed");
+  if (!socket.valid()) return DescriptorError("socket");
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return socket;
   if (errno == ENOENT || errno == ECONNREFUSED || errno == ENOTDIR) {
     return absl::NotFoundError(absl::StrCat("no xpud daemon listens at ", path));

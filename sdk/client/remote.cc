@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/descriptor_error.h"
 #include "proto/base/status_macros.h"
 #include "sdk/client/program.h"
 
@@ -36,8 +37,7 @@ absl::StatusOr<UniqueFd> StartConnector(const std::string& address, const Connec
   ASSIGN_OR_RETURN(const int64_t reconnect, ReconnectSeconds(options));
   ASSIGN_OR_RETURN(const std::string binary, FindBinary("xpud-connect", "XPUD_CONNECT"));
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    return absl::ErrnoToStatus(errno, "socketpair failed");
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return DescriptorError("socketpair");
   UniqueFd here(ends[0]), there(ends[1]);
   // Before our own patience ends, so that we hear why.
   const auto patience = options.timeout.count() * 9 / 10;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/descriptor_error.h"
 #include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 
@@ -21,7 +22,7 @@ absl::StatusOr<std::unique_ptr<Connector>> Connector::Connect(const StreamClient
                                                               UniqueFd socket) {
   std::unique_ptr<Connector> connector(new Connector(options, std::move(socket)));
   connector->ended_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE));
-  if (!connector->ended_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  if (!connector->ended_.valid()) return DescriptorError("eventfd");
   ASSIGN_OR_RETURN(connector->session_, StreamClient::OpenSession(options, hello));
   connector->devices_[0].stream = std::move(connector->session_.stream);
   RETURN_IF_ERROR(connector->Start(0));

@@ -4,13 +4,14 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from harness import BINARIES, DaemonTest, wait_until
+from harness import BINARIES, Daemon, DaemonTest, wait_until
 
 EXIT_ERROR = 1
 IN_ONE_ANSWER = 64  # lines
@@ -80,6 +81,32 @@ class Logs(DaemonTest):
             self.daemon.close()
             self.assertEqual(process.wait(10), EXIT_ERROR)
             self.assertIn("control plane", process.stderr.read())
+
+
+class FailingCache(unittest.TestCase):
+    def test_is_said_once_and_kernels_are_compiled_all_the_same(self):
+        folder = tempfile.TemporaryDirectory(prefix="xpud-e2e-")
+        self.addCleanup(folder.cleanup)
+        cache = pathlib.Path(folder.name, "cache")
+        daemon = Daemon(BINARIES, pathlib.Path(folder.name, "log"), "--device", "cpu", "--cache-dir", str(cache))
+        self.addCleanup(daemon.close)
+
+        def compute(function: str) -> None:
+            code = f"import numpy, xpud; x = xpud.asarray(numpy.ones(3, 'float32')); print(xpud.{function}(x).numpy())"
+            env = os.environ | {"PYTHONPATH": str(BINARIES.parent / "lib"), "XPUD_ADDRESS": str(daemon.address)}
+            subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, timeout=60)
+
+        def complaints() -> list[str]:
+            return [line for line in daemon.log.read_text().splitlines() if " kernel_cache_failed " in line]
+
+        compute("exp")
+        self.assertEqual(complaints(), [])
+        shutil.rmtree(cache)
+        for function in ("sqrt", "sin", "cos", "tanh"):
+            compute(function)
+        self.assertEqual(len(complaints()), 1)
+        self.assertIn(f"folder={cache} ", complaints()[0])
+        self.assertIn("No such file or directory", complaints()[0])
 
 
 class StalledReader(unittest.TestCase):

@@ -69,16 +69,19 @@ void CheckState(const v1::GetStatusResponse& status, Checks& checks) {
   }
 }
 
-void AskDaemon(const std::string& socket, Checks& checks) {
+std::optional<v1::Daemon> AskDaemon(const std::string& socket, Checks& checks) {
   auto client = control::Client::Connect(socket);
   const auto version = client.ok() ? client->GetVersion() : client.status();
   if (!version.ok()) {
     checks.push_back({"control", Health::kWarn, std::string(version.status().message()),
                       "the control plane answers root and the daemon's user: run xpuctl as one of them"});
-    return;
+    return std::nullopt;
   }
   checks.push_back(JudgeVersion(*version));
-  if (const auto status = client->GetStatus(); status.ok()) CheckState(*status, checks);
+  const auto status = client->GetStatus();
+  if (!status.ok()) return std::nullopt;
+  CheckState(*status, checks);
+  return status->daemon();
 }
 
 // If no daemon runs, that is a problem only if one was named, or if the system's should run.
@@ -99,7 +102,7 @@ Check JudgeAbsence(const Invocation& invocation, const absl::Status& status) {
 
 }  // namespace
 
-void CheckDaemon(const Invocation& invocation, Checks& checks) {
+std::optional<v1::Daemon> CheckDaemon(const Invocation& invocation, Checks& checks) {
   const auto socket = client::FindDaemonSocket(invocation.address);
   if (socket.ok()) {
     checks.push_back({"daemon", Health::kOk, "answers at " + *socket, ""});
@@ -109,6 +112,7 @@ void CheckDaemon(const Invocation& invocation, Checks& checks) {
   checks.push_back(JudgeAbsence(invocation, socket.status()));
   if (!absl::IsNotFound(socket.status()))
     CheckSocket(client::FindDaemonPlace(invocation.address).address, checks);
+  return std::nullopt;
 }
 
 }  // namespace xpud::xpuctl

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/process/launch_batch.h"
 #include "proto/base/check.h"
+#include "proto/base/descriptor_error.h"
 #include "proto/base/mapping.h"
 #include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
@@ -113,7 +114,7 @@ absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::AllocateHost(uint64_t
 
 absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::Import(const transport::SharedBytes& memory) {
   UniqueFd fd(dup(memory.fd));
-  if (!fd.valid()) return absl::ErrnoToStatus(errno, "dup failed");
+  if (!fd.valid()) return DescriptorError("dup");
   ASSIGN_OR_RETURN(const uint64_t there, addresses_.hosts.Take(memory.bytes.size()));
   auto imported = std::make_unique<SharedHostMemory>(*this, memory.bytes.data(), there, Mapping());
   RETURN_IF_ERROR(AddHostMemory(there, memory.bytes.size(), std::make_shared<UniqueFd>(std::move(fd))));
@@ -159,7 +160,7 @@ void ProcessDevice::TakeBack(ExecutorProcess& process, uint64_t address, const M
 
 void ProcessDevice::StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) {
   UniqueFd fd(fcntl(memory.fd, F_DUPFD_CLOEXEC, 0));
-  if (!fd.valid()) return done(absl::ErrnoToStatus(errno, "fcntl(F_DUPFD_CLOEXEC) failed"));
+  if (!fd.valid()) return done(DescriptorError("fcntl(F_DUPFD_CLOEXEC)"));
   const auto there = addresses_.clients.Take(memory.bytes.size());
   if (!there.ok()) return done(there.status());
   Memory kept = {memory.bytes.size(), std::make_shared<UniqueFd>(std::move(fd)), Memory::Kind::kClient,

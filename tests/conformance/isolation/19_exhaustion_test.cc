@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "proto/transport/host_memory.h"
 #include "sdk/client/connect.h"
 #include "tests/conformance/isolation/commands.h"
@@ -54,6 +55,7 @@ class Exhaustion : public Isolation {
         sessions.push_back(*std::move(session));
       } else {
         --refusals;
+        refusal_ = TextOf(session.status());
       }
     }
     EXPECT_EQ(refusals, 0) << "nothing was exhausted";
@@ -72,6 +74,7 @@ class Exhaustion : public Isolation {
   }
 
   rlimit old_ = {};
+  std::string refusal_;  // the last one
 };
 
 TEST_F(Exhaustion, OfFileDescriptorsRefusesNewcomersAndKeepsNobodyBusy) {
@@ -79,6 +82,8 @@ TEST_F(Exhaustion, OfFileDescriptorsRefusesNewcomersAndKeepsNobodyBusy) {
   Limit(RLIMIT_NOFILE, static_cast<uint64_t>(before_.files) + 60);
   auto sessions = ConnectUntilRefused(20);
   EXPECT_GT(sessions.size(), 2u);
+  if (!IsRemote())
+    EXPECT_THAT(refusal_, HasSubstr(absl::StrCat("xpud (pid ", daemon_.pid(), ") has reached its limit")));
   const double before = CpuSeconds();
   std::vector<UniqueFd> waiting;
   for (int i = 0; i < 20; ++i) waiting.push_back(ConnectTo(socket()));
