@@ -11,6 +11,7 @@
 #include "sdk/client/buffer_ids.h"
 #include "sdk/client/client_name.h"
 #include "sdk/client/host_cache.h"
+#include "sdk/client/remote.h"
 #include "sdk/client/staging.h"
 #include "sdk/client/visible_devices.h"
 
@@ -165,6 +166,16 @@ TEST(ClientName, FitsTheGreetingAndATerminal) {
   EXPECT_EQ(ClientName("a\nb\x1b[31m"), "a?b?[31m");
   EXPECT_EQ(ClientName(std::string(100, 'x')), std::string(63, 'x'));
   EXPECT_EQ(ClientName(std::string(62, 'x') + "é"), std::string(62, 'x'));
+}
+
+TEST(RemoteAddress, APortBeyondThoseThatThereAreIsRefused) {
+  for (const char* const wrong :
+       {"host:65536", "host:0", "[::1]:72606", "host:4294974366", "host:99999999999999999999"}) {
+    EXPECT_TRUE(IsRemoteAddress(wrong)) << wrong;
+    EXPECT_THAT(std::string(CheckPort(wrong).message()), HasSubstr("use 1 to 65535")) << wrong;
+    EXPECT_TRUE(absl::IsInvalidArgument(StartConnector(wrong, {}).status())) << wrong;
+  }
+  EXPECT_TRUE(CheckPort("host:65535").ok());
 }
 
 class Address : public ::testing::Test {

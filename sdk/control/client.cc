@@ -70,6 +70,7 @@ class TimeLimit {
 }  // namespace
 
 absl::StatusOr<Client> Client::ConnectRemote(const std::string& address) {
+  RETURN_IF_ERROR(client::CheckPort(address));
   RETURN_IF_ERROR(CheckThreadsLeft(kGrpcThreads, "gRPC"));
   ASSIGN_OR_RETURN(const remote::Credentials credentials, remote::ClientCredentials());
   return Client(address, credentials.token,
