@@ -1,9 +1,16 @@
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/config/configuration.h"
+#include "daemon/telemetry/endpoint.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/unix_address.h"
 
 namespace xpud::config {
 namespace {
@@ -24,6 +31,35 @@ absl::Status Apply(const Setting& setting, Place place, Options& options) {
 }
 
 }  // namespace
+
+std::optional<std::pair<std::string_view, std::string>> FindConflict(const Options& options) {
+  if (const auto address = UnixAddress(options.socket); !address.ok())
+    return {{"socket", std::string(address.status().message())}};
+  if (!options.driver.empty() && access(options.driver.c_str(), R_OK) != 0)
+    return {{"driver", absl::StrCat("cannot read ", options.driver, ": ", strerror(errno))}};
+  // The confined daemon can create and remove sockets in one folder only.
+  const std::filesystem::path folder = std::filesystem::path(options.socket).parent_path();
+  const std::filesystem::path metrics(telemetry::UnixPathOf(options.metrics_address));
+  if (!metrics.empty() && metrics.parent_path() != folder) {
+    return {{"metrics-listen", absl::StrCat("the metrics' socket ", metrics.string(),
+                                            " has to lie where --socket does, in ", folder.string())}};
+  }
+  return std::nullopt;
+}
+
+std::vector<Problem> ProblemsOf(const File& file) {
+  if (!file.problems.empty()) return file.problems;
+  Options options;
+  for (const Setting& setting : file.settings) (void)Apply(setting, Place::kFile, options);
+  const auto conflict = FindConflict(options);
+  if (!conflict) return {};
+  const auto setting =
+      std::ranges::find(file.settings, conflict->first, [](const Setting& each) { return each.row->name; });
+  if (setting == file.settings.end())
+    return {{0, 0, absl::StrCat(std::string(conflict->first), ": ", conflict->second)}};
+  return {
+      {setting->line, setting->column, absl::StrCat(std::string(conflict->first), ": ", conflict->second)}};
+}
 
 absl::StatusOr<CommandLine> CommandLine::Parse(std::span<char* const> arguments) {
   CommandLine line;
@@ -73,6 +109,11 @@ absl::StatusOr<Configuration> CommandLine::Complete() const {
     std::string& origin = all.origins[setting.row->name];
     if (!origin.empty() && origin != setting.origin) all.overridden.emplace_back(setting.row->name);
     origin = setting.origin;
+  }
+  if (const auto conflict = FindConflict(all.options)) {
+    const std::string origin = all.origins[conflict->first];
+    return absl::InvalidArgumentError(absl::StrCat(origin, origin.empty() ? "" : ": ",
+                                                   std::string(conflict->first), ": ", conflict->second));
   }
   return all;
 }

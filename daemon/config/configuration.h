@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,7 +18,8 @@ namespace xpud::config {
 struct Setting {
   const OptionRow* row;
   std::string text;
-  std::string origin;  // "command line", "/etc/xpud/xpud.yaml:12:3"
+  std::string origin;        // "command line", "/etc/xpud/xpud.yaml:12:3"
+  int line = 0, column = 0;  // in the file; 0: not in a file
 };
 
 // An error in a configuration file. Lines and columns count from 1; 0 means the whole file.
@@ -37,11 +39,18 @@ struct File {
 // Returns "PATH:LINE:COLUMN: text".
 std::string Describe(const File& file, const Problem& problem);
 
+// Checks values that each are allowed, but with which a daemon would not start: together, or on this machine.
+// Returns nullopt, or the key of the value to change and what is wrong.
+std::optional<std::pair<std::string_view, std::string>> FindConflict(const Options& options);
+
 // Always succeeds; errors are in File::problems.
 File ParseFile(const std::string& path, const std::string& text);
 // Returns NotFound if there is no file, and PermissionDenied or InvalidArgument if it cannot be read or other
 // users may write it.
 absl::StatusOr<File> ReadFile(const std::string& path);
+// Returns the problems of a file by itself: those of its text, else what would keep a daemon from starting
+// that has no other options, like the system's. `xpuctl config check` shows them.
+std::vector<Problem> ProblemsOf(const File& file);
 
 struct Configuration {
   Options options;
@@ -59,7 +68,7 @@ class CommandLine {
   // Empty if there is no file.
   std::string config_path() const;
   // Combines the command line with the file, if there is one. Returns InvalidArgument with all problems of
-  // the file, one per line.
+  // the file, one per line, or with FindConflict's.
   absl::StatusOr<Configuration> Complete() const;
 
  private:

@@ -82,7 +82,8 @@ class Reader {
     Options scratch;
     const absl::Status status = row->type.read(scratch, value.Scalar(), Place::kFile);
     if (!status.ok()) return Add(value, absl::StrCat(name, ": ", status.message()));
-    file_.settings.push_back({row, value.Scalar(), OriginOf(key)});
+    const YAML::Mark mark = key.Mark();
+    file_.settings.push_back({row, value.Scalar(), OriginOf(key), mark.line + 1, mark.column + 1});
   }
 
   void RefuseKey(const YAML::Node& key, bool command_line_only) {

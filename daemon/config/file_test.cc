@@ -1,6 +1,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <regex>
 #include <sstream>
@@ -45,6 +46,43 @@ absl::StatusOr<Configuration> Complete(std::vector<std::string> arguments) {
   for (std::string& argument : arguments) raw.push_back(argument.data());
   const auto line = CommandLine::Parse(raw);
   return line.ok() ? line->Complete() : line.status();
+}
+
+// What `xpuctl config check` finds valid, a start takes; what a start refuses, the check refuses.
+TEST(ConfigFile, TheCheckOfAFileIsThatOfAStart) {
+  const Folder folder;
+  const std::string long_path = "/" + std::string(120, 'x');
+  for (const std::string& wrong :
+       {std::string("metrics-listen: 99999"), std::string("metrics-listen: '::1:9464'"),
+        std::string("metrics-listen: localhost.localdomain:9464"), std::string("metrics-listen: 127.0.0.1"),
+        std::string("metrics-listen: unix:metrics.sock"), "metrics-listen: unix:" + long_path,
+        std::string("metrics-listen: unix:/tmp/metrics.sock"),
+        std::string("socket: /tmp/a/xpud.sock\nmetrics-listen: unix:/tmp/metrics.sock"),
+        "socket: " + long_path, std::string("driver: /nonexistent/libze_xpud.so")}) {
+    folder.Write(wrong + "\n");
+    const File file = *ReadFile(folder.File());
+    const std::vector<Problem> problems = config::ProblemsOf(file);
+    ASSERT_EQ(problems.size(), 1u) << wrong;
+    EXPECT_EQ(problems[0].line, std::count(wrong.begin(), wrong.end(), '\n') + 1) << wrong;
+    const absl::Status refused = Complete({"--config", folder.File()}).status();
+    EXPECT_EQ(refused.message(), Describe(file, problems[0]));
+  }
+  for (const char* const right :
+       {"metrics-listen: 9464", "metrics-listen: '[::1]:9464'", "metrics-listen: localhost:0",
+        "metrics-listen: unix:/run/xpud/metrics.sock"}) {
+    folder.Write(right);
+    EXPECT_TRUE(config::ProblemsOf(*ReadFile(folder.File())).empty()) << right;
+    EXPECT_TRUE(Complete({"--config", folder.File()}).ok()) << right;
+  }
+}
+
+// The command line names the place of the socket, which decides about the file's metrics.
+TEST(ConfigFile, AConflictWithTheCommandLineIsFoundAtTheStart) {
+  const Folder folder;
+  folder.Write("metrics-listen: unix:/tmp/a/metrics.sock\n");
+  EXPECT_TRUE(Complete({"--config", folder.File(), "--socket", "/tmp/a/xpud.sock"}).ok());
+  EXPECT_THAT(std::string(Complete({"--config", folder.File()}).status().message()),
+              HasSubstr("xpud.yaml:1:1: metrics-listen: "));
 }
 
 TEST(ConfigFile, EveryMistakeIsNamedWithItsPlaceAndWhatIsAllowed) {

@@ -8,6 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "daemon/config/byte_size.h"
 #include "daemon/config/value_types.h"
+#include "daemon/telemetry/endpoint.h"
+#include "proto/base/status_macros.h"
 
 namespace xpud::config {
 namespace {
@@ -78,8 +80,7 @@ std::vector<OptionRow> MakeRows() {
        "serve metrics for Prometheus over HTTP at /metrics, without authentication, on HOST (an address; "
        "default: "
        "127.0.0.1) or at a unix socket in the folder of --socket",
-       "not at all", "127.0.0.1:9464", kBoth, false,
-       Text(&Options::metrics_address, "HOST:PORT, PORT or unix:PATH")},
+       "not at all", "127.0.0.1:9464", kBoth, false, MetricsAddress(&Options::metrics_address)},
       {"confine", "MODE",
        "restrict xpud's processes to what serving needs: on, log (refuse nothing; the kernel's log shows "
        "what would "
@@ -123,6 +124,16 @@ size_t Distance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+ValueType MetricsAddress(std::string Options::* member) {
+  ValueType type = Text(member, "HOST:PORT, PORT or unix:PATH");
+  type.read = [member](Options& options, const std::string& text, Place) {
+    RETURN_IF_ERROR(telemetry::CheckAddress(text));
+    options.*member = text;
+    return absl::OkStatus();
+  };
+  return type;
+}
 
 ValueType Mode(unsigned Options::* member) {
   const std::string allowed = "an octal mode from 0001 to 0777, such as 0660";

@@ -100,6 +100,9 @@ ValueType Choice(Word Options::* member, std::span<const std::string_view> words
           Copy(member)};
 }
 
+// An address for metrics (telemetry::CheckAddress).
+ValueType MetricsAddress(std::string Options::* member);
+
 // The octal mode of a file.
 ValueType Mode(unsigned Options::* member);
 

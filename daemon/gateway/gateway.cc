@@ -1,11 +1,11 @@
 // xpud-gateway: a separate process between the network and the daemon. It is an ordinary client of the
 // daemon, so the daemon has no network sockets.
 #include <grpcpp/grpcpp.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -13,9 +13,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/gateway/admission.h"
+#include "daemon/gateway/certificates.h"
 #include "daemon/gateway/control_relay.h"
 #include "daemon/gateway/gateway_options.h"
 #include "daemon/gateway/stream_server.h"
+#include "daemon/telemetry/stderr_sink.h"
+#include "proto/base/output.h"
+#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 #include "proto/remote/call_server.h"
 #include "proto/remote/commands.h"
@@ -26,31 +30,49 @@ namespace xpud::remote {
 namespace {
 
 constexpr int kFailure = 1, kUsageError = 2;
-constexpr int kOtherCalls = 64;  // in addition to sessions and to calls that open one
-
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentials(const GatewayOptions& options) {
-  if (!options.has_tls()) return grpc::InsecureServerCredentials();
-  grpc::SslServerCredentialsOptions tls(options.tls_client_ca.empty()
-                                            ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
-                                            : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  grpc::SslServerCredentialsOptions::PemKeyCertPair pair;
-  ASSIGN_OR_RETURN(pair.private_key, ReadSecret(options.tls_key));
-  ASSIGN_OR_RETURN(pair.cert_chain, ReadWhole(options.tls_cert));
-  tls.pem_key_cert_pairs.push_back(std::move(pair));
-  if (!options.tls_client_ca.empty()) {
-    ASSIGN_OR_RETURN(tls.pem_root_certs, ReadWhole(options.tls_client_ca));
-  }
-  return grpc::SslServerCredentials(tls);
-}
+constexpr int kGrpcThreads = 12;  // that it may start by itself
+constexpr int kOtherCalls = 64;   // in addition to sessions and to calls that open one
 
 bool IsLoopback(const std::string& listen) {
   return listen.starts_with("127.") || listen.starts_with("[::1]:") || listen.starts_with("localhost:");
 }
 
-absl::Status Run(const GatewayOptions& options, const sigset_t& ends) {
+// SIGHUP: what is in the files from now on is used for new connections. Tokens are read for each client
+// anyway.
+void Reload(const Admission& admission, Certificates* certificates) {
+  absl::Status status = admission.Check();
+  if (certificates != nullptr) status.Update(certificates->Reload());
+  if (status.ok())
+    spdlog::info("reloaded");
+  else
+    spdlog::error("reload_refused error=\"{}\"", std::string(status.message()));
+}
+
+// Returns at SIGINT or SIGTERM.
+void ReloadUntilTheEnd(const sigset_t& signals, const Admission& admission, Certificates* certificates) {
+  constexpr timespec kDay = {24 * 3600, 0};
+  while (true) {
+    if (certificates != nullptr) certificates->LogExpiry();
+    int signal = 0;
+    do {
+      signal = sigtimedwait(&signals, nullptr, &kDay);
+    } while (signal < 0 && errno == EINTR);
+    if (signal == SIGINT || signal == SIGTERM) return;
+    if (signal == SIGHUP) Reload(admission, certificates);
+  }
+}
+
+absl::Status Run(const GatewayOptions& options, const sigset_t& signals) {
+  RETURN_IF_ERROR(CheckThreadsLeft(kGrpcThreads, "gRPC"));  // which aborts or hangs without them
   const Admission admission({options.token_file, !options.tls_client_ca.empty(), options.operators});
   RETURN_IF_ERROR(admission.Check());
-  ASSIGN_OR_RETURN(const auto credentials, ServerCredentials(options));
+  std::unique_ptr<Certificates> certificates;  // null: without TLS
+  if (options.has_tls()) {
+    ASSIGN_OR_RETURN(certificates,
+                     Certificates::Load({options.tls_cert, options.tls_key, options.tls_client_ca}));
+  }
+  const auto credentials =
+      certificates != nullptr ? certificates->ServerCredentials() : grpc::InsecureServerCredentials();
   StreamServer service(admission, {options.socket, options.sessions, options.tenant_sessions(),
                                    std::chrono::seconds(options.hold_seconds)});
   const ControlRelay control(admission, options.socket);
@@ -67,18 +89,18 @@ absl::Status Run(const GatewayOptions& options, const sigset_t& ends) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  RETURN_IF_ERROR(service.status());
   const auto server = builder.BuildAndStart();
   if (server == nullptr || port == 0)
     return absl::UnavailableError(absl::StrCat("cannot listen at ", options.listen));
-  calls.Start();
+  RETURN_IF_ERROR(calls.Start());
   spdlog::info("serving version={} listen={} port={} tls={} token={} client_certificates={}", XPUD_VERSION,
                options.listen, port, options.has_tls(), !options.token_file.empty(),
                !options.tls_client_ca.empty());
   if (!options.has_tls() && !IsLoopback(options.listen))
     spdlog::warn("unencrypted danger=\"the token and all data are sent unencrypted: use --tls-cert\"");
   if (options.ready_fd >= 0) dprintf(options.ready_fd, "%d\n", port);
-  int signal = 0;
-  sigwait(&ends, &signal);
+  ReloadUntilTheEnd(signals, admission, certificates.get());
   spdlog::info("ending");
   calls.Stop(*server, std::chrono::seconds(1));
   return absl::OkStatus();
@@ -92,20 +114,19 @@ int Main(int argc, char** argv) {
   }
   if (options->help || options->version) {
     std::fputs(options->help ? kGatewayUsage : "xpud-gateway " XPUD_VERSION "\n", stdout);
-    return 0;
+    return FinishOutput("xpud-gateway") ? 0 : kFailure;
   }
-  auto logger = spdlog::stderr_logger_mt("xpud-gateway");
+  auto logger = std::make_shared<spdlog::logger>("xpud-gateway", telemetry::StandardErrorSink());
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(logger);
   signal(SIGPIPE, SIG_IGN);
-  sigset_t ends;
-  sigemptyset(&ends);
-  sigaddset(&ends, SIGINT);
-  sigaddset(&ends, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   unsetenv("XPUD_CLIENT_NAME");  // each session uses its client's name
-  const absl::Status status = Run(*options, ends);
+  const absl::Status status = Run(*options, signals);
   if (status.ok()) return 0;
   spdlog::error("failed error=\"{}\"", std::string(status.message()));
   return kFailure;

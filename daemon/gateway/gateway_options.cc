@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/base/status_macros.h"
+#include "sdk/client/remote.h"
 
 namespace xpud::remote {
 
@@ -18,7 +19,8 @@ const char kGatewayUsage[] =
   --token-file PATH       file with tokens; clients must present one of them (set XPUD_TOKEN_FILE there); mode 0600. Lines
                           "TENANT TOKEN", or "TOKEN" for this gateway's own user. Read anew for each client.
   --tls-cert, --tls-key PATH
-                          the gateway's certificate and key, in PEM; turns on TLS (set XPUD_TLS_CA on clients)
+                          the gateway's certificate and key, in PEM; turns on TLS (set XPUD_TLS_CA on clients). SIGHUP reads
+                          them, and the next file, again; sessions go on
   --tls-client-ca PATH    clients must have a certificate signed by one of these (XPUD_TLS_CERT, XPUD_TLS_KEY there). Its common
                           name is the tenant, unless a token names one
   --operators NAMES       comma-separated tenants that may use the control plane (xpuctl), besides this gateway's user
@@ -35,6 +37,9 @@ daemon's user, as root, or as the user of xpud's --gateway-user.
 namespace {
 
 absl::Status Check(const GatewayOptions& options) {
+  if (!client::IsRemoteAddress(options.listen))
+    return absl::InvalidArgumentError(absl::StrCat("--listen takes HOST:PORT, not ", options.listen));
+  RETURN_IF_ERROR(client::CheckPort(options.listen, /*least=*/0));
   if (options.tls_cert.empty() != options.tls_key.empty())
     return absl::InvalidArgumentError("--tls-cert and --tls-key must be given together");
   if (!options.tls_client_ca.empty() && !options.has_tls())

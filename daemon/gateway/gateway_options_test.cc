@@ -32,6 +32,14 @@ TEST(GatewayOptions, WantAWayToKnowClients) {
   EXPECT_TRUE(Parse({"--help"}).ok());
 }
 
+TEST(GatewayOptions, APortBeyondThoseThatThereAreIsRefused) {
+  EXPECT_THAT(ErrorOf({"--token-file", "t", "--listen", "0.0.0.0:72606"}),
+              HasSubstr("port 72606 of 0.0.0.0:72606 is not allowed; use 0 to 65535"));
+  EXPECT_THAT(ErrorOf({"--token-file", "t", "--listen", "0.0.0.0:99999999999"}), HasSubstr("is not allowed"));
+  EXPECT_THAT(ErrorOf({"--token-file", "t", "--listen", "0.0.0.0"}), HasSubstr("takes HOST:PORT"));
+  EXPECT_TRUE(Parse({"--token-file", "t", "--listen", "[::]:65535"}).ok());
+}
+
 TEST(GatewayOptions, SayWhatIsWrong) {
   EXPECT_THAT(ErrorOf({"--tls-cert", "c", "--token-file", "t"}), HasSubstr("must be given together"));
   EXPECT_THAT(ErrorOf({"--tls-client-ca", "a"}), HasSubstr("needs --tls-cert"));

@@ -1,6 +1,5 @@
 #include "daemon/gateway/resumable_sessions.h"
 
-#include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <sys/random.h>
 
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "proto/base/check.h"
+#include "proto/base/start_thread.h"
 
 namespace xpud::remote {
 namespace {
@@ -25,8 +25,11 @@ absl::Status Gone() { return absl::NotFoundError("the session is no longer held;
 
 }  // namespace
 
-ResumableSessions::ResumableSessions(std::chrono::milliseconds hold)
-    : hold_(hold), reaper_([this] { EndExpired(); }) {}
+ResumableSessions::ResumableSessions(std::chrono::milliseconds hold) : hold_(hold) {
+  auto started = StartThread("xpud-held", [this] { EndExpired(); });
+  status_ = started.status();
+  if (started.ok()) reaper_ = *std::move(started);
+}
 
 ResumableSessions::~ResumableSessions() {
   {
@@ -34,7 +37,7 @@ ResumableSessions::~ResumableSessions() {
     stops_ = true;
     changed_.NotifyAll();
   }
-  reaper_.join();
+  if (reaper_.joinable()) reaper_.join();
 }
 
 std::string ResumableSessions::Add(std::shared_ptr<RemoteSession> session, Cut cut) {
@@ -99,7 +102,6 @@ void ResumableSessions::Remove(const std::string& key, uint32_t device) {
 }
 
 void ResumableSessions::EndExpired() {
-  pthread_setname_np(pthread_self(), "xpud-held");
   while (true) {
     std::vector<std::shared_ptr<RemoteSession>> expired;  // destroyed without the lock
     MutexLock lock(mutex_);

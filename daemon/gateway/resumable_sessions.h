@@ -24,6 +24,8 @@ class ResumableSessions {
   using Cut = std::function<void()>;
 
   explicit ResumableSessions(std::chrono::milliseconds hold);
+  // ResourceExhausted if the thread that ends expired sessions could not be started.
+  const absl::Status& status() const { return status_; }
   ~ResumableSessions();
   ResumableSessions(const ResumableSessions&) = delete;
   ResumableSessions& operator=(const ResumableSessions&) = delete;
@@ -56,6 +58,7 @@ class ResumableSessions {
   CondVar changed_;
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
   bool stops_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_;
   std::thread reaper_;  // last member: the thread uses the others
 };
 

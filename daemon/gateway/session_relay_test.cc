@@ -45,7 +45,7 @@ class SessionRelayTest : public testing::Test {
       return grpc::Status::OK;
     });
     server_ = builder_.BuildAndStart();
-    calls_.Start();
+    EXPECT_TRUE(calls_.Start().ok());
     stream_ = std::make_unique<ClientCall>(
         client_.loop(),
         grpc::CreateChannel("127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials()),

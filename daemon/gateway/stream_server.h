@@ -32,6 +32,8 @@ class StreamServer {
         handshake_places_(options_.sessions, options_.tenant_sessions),
         places_(options_.sessions, options_.tenant_sessions),
         sessions_(options_.hold) {}
+  // ResourceExhausted if a thread could not be started.
+  const absl::Status& status() const { return sessions_.status(); }
   // Serves one call of kSessionMethod until it ends. Thread-safe.
   grpc::Status Session(ServerCall& call);
 

@@ -1,7 +1,6 @@
 #include "daemon/lane/lane.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/scheduler/equal_shares.h"
 #include "proto/base/clock.h"
+#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/futex.h"
 
@@ -48,7 +48,8 @@ absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(stream::DeviceState state, ui
   if (!lane->inbox_.valid() || !lane->epoll_.valid())
     return absl::ErrnoToStatus(errno, "eventfd or epoll_create1 failed");
   AddToEpoll(lane->epoll_.get(), lane->inbox_.get());
-  lane->thread_ = std::thread([raw = lane.get()] { raw->Main(); });
+  ASSIGN_OR_RETURN(lane->thread_,
+                   StartThread(absl::StrCat("xpud-lane-", index), [raw = lane.get()] { raw->Main(); }));
   return lane;
 }
 
@@ -418,7 +419,6 @@ bool Lane::Sleep(const timespec* timeout) {
 }
 
 void Lane::Main() {
-  pthread_setname_np(pthread_self(), absl::StrCat("xpud-lane-", index_).c_str());
   auto last_work = Clock::now();
   int idle_polls = 0;
   long peer_pause_ns = kMinPeerPauseNs;

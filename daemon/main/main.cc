@@ -1,6 +1,5 @@
 // Wires the daemon together: devices, lanes, listener, control plane. No logic lives here.
 #include <pthread.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -33,9 +32,11 @@
 #include "daemon/telemetry/log_ring.h"
 #include "daemon/telemetry/metrics_server.h"
 #include "daemon/telemetry/notifier.h"
+#include "daemon/telemetry/stderr_sink.h"
 #include "daemon/telemetry/watchdog.h"
 #include "kernels/compiler/kernel_compiler.h"
 #include "kernels/compiler/object_cache.h"
+#include "proto/base/output.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
 
@@ -49,7 +50,7 @@ constexpr int kFailure = 1, kUsageError = 2;
 // Starts logging. Returns the list that keeps the last lines.
 std::shared_ptr<telemetry::LogLines> StartLogging(const std::string& level) {
   auto lines = std::make_shared<telemetry::LogLines>(telemetry::kMaxLogLines);
-  auto logger = spdlog::stderr_logger_mt("xpud");
+  auto logger = std::make_shared<spdlog::logger>("xpud", telemetry::StandardErrorSink());
   logger->set_formatter(telemetry::LogFormatter());
   logger->sinks().push_back(telemetry::KeepLines(lines));
   logger->set_level(spdlog::level::from_str(level));
@@ -150,11 +151,17 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
     // Devices of equal target and processor share what is compiled.
     auto& compiler = compilers[{library.target, library.processor}];
     if (compiler == nullptr) {
-      ASSIGN_OR_RETURN(compiler,
-                       kernels::KernelCompiler::Create({.target = {library.target, library.processor},
-                                                        .assembles = library.assemble != nullptr,
-                                                        .cache_directory = library.cache_directory,
-                                                        .cache_bytes = options.cache_limit}));
+      ASSIGN_OR_RETURN(compiler, kernels::KernelCompiler::Create(
+                                     {.target = {library.target, library.processor},
+                                      .assembles = library.assemble != nullptr,
+                                      .cache_directory = library.cache_directory,
+                                      .cache_bytes = options.cache_limit,
+                                      .on_cache_failure = [cache_directory](const absl::Status& why) {
+                                        spdlog::warn(
+                                            "kernel_cache_failed folder={} error=\"{}\" note=\"kernels are "
+                                            "compiled again at the next start\"",
+                                            cache_directory, std::string(why.message()));
+                                      }}));
     }
     library.compiler = compiler;
     ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create(library));
@@ -187,13 +194,7 @@ bool HasExecutors(const std::vector<stream::DeviceState>& devices) {
 absl::StatusOr<std::optional<telemetry::Endpoint>> ListenForMetrics(const Options& options) {
   if (options.metrics_address.empty()) return std::nullopt;
   const std::string path(telemetry::UnixPathOf(options.metrics_address));
-  if (!path.empty()) {  // the confined daemon can create and remove sockets in that folder only
-    const auto folder = std::filesystem::path(options.socket).parent_path();
-    if (std::filesystem::path(path).parent_path() != folder)
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the metrics' socket ", path, " has to lie where --socket does, in ", folder.string()));
-    RETURN_IF_ERROR(service::RemoveStaleSocket(path));
-  }
+  if (!path.empty()) RETURN_IF_ERROR(service::RemoveStaleSocket(path));
   ASSIGN_OR_RETURN(telemetry::Endpoint endpoint, telemetry::ListenAt(options.metrics_address));
   if (path.empty())
     spdlog::info("metrics url=http://{}/metrics", endpoint.address);
@@ -217,10 +218,11 @@ telemetry::Notifier FindServiceManager(const Options& options) {
   return {};
 }
 
-std::unique_ptr<telemetry::Watchdog> StartWatchdog(const telemetry::Notifier& notifier, lane::Lanes& lanes) {
+absl::StatusOr<std::unique_ptr<telemetry::Watchdog>> StartWatchdog(const telemetry::Notifier& notifier,
+                                                                   lane::Lanes& lanes) {
   if (!notifier.watchdog()) return nullptr;
-  return std::make_unique<telemetry::Watchdog>(
-      notifier, *notifier.watchdog(), [&lanes](std::function<void()> done) { lanes.Ask(std::move(done)); });
+  return telemetry::Watchdog::Start(notifier, *notifier.watchdog(),
+                                    [&lanes](std::function<void()> done) { lanes.Ask(std::move(done)); });
 }
 
 // An executor keeps access to its device, and loses the cache and the socket.
@@ -282,6 +284,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   files.keeps_signals = !both;
   confinement::ConfineFiles(options.confine, files, in_force);
 
+  if (dumps != nullptr) RETURN_IF_ERROR(dumps->Start());
   ASSIGN_OR_RETURN(auto endpoint, ListenForMetrics(options));
   std::atomic<lane::Lanes*> lanes_to_wake{nullptr};
   const auto wake = [&] {
@@ -308,13 +311,13 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   confinement::ConfineCalls(options.confine, confinement::kDaemon, in_force);
   spdlog::info("confined {}", in_force);
   ASSIGN_OR_RETURN(auto control, service::Control::Start(*lanes,
-                                                         {options.socket, is_private,
+                                                         {options.socket, is_private, cache_directory,
                                                           [&] { return reloader.Values(); }, std::move(log)},
                                                          std::move(handed.control)));
   ASSIGN_OR_RETURN(auto metrics, ServeMetrics(std::move(endpoint), *control));
 
   spdlog::info("serving version={} socket={}", XPUD_VERSION, options.socket);
-  auto watchdog = StartWatchdog(notifier, *lanes);
+  ASSIGN_OR_RETURN(auto watchdog, StartWatchdog(notifier, *lanes));
   notifier.Notify(absl::StrCat("READY=1\nSTATUS=Serving ", device_count,
                                device_count == 1 ? " device" : " devices", " at ", options.socket));
   if (options.ready_fd >= 0) {
@@ -350,7 +353,7 @@ int Main(int argc, char** argv) {
   if (!line.ok()) return RefuseUsage(line.status());
   if (line->options().help || line->options().version) {
     std::fputs(line->options().help ? config::UsageText().c_str() : "xpud " XPUD_VERSION "\n", stdout);
-    return 0;
+    return FinishOutput("xpud") ? 0 : kFailure;
   }
   const auto configuration = line->Complete();
   if (!configuration.ok()) return RefuseUsage(configuration.status());

@@ -1,7 +1,6 @@
 #include "daemon/service/acceptor.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -9,23 +8,27 @@
 #include <cerrno>
 #include <chrono>
 
+#include "proto/base/descriptor_error.h"
+#include "proto/base/start_thread.h"
+#include "proto/base/status_macros.h"
+
 namespace xpud::service {
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Start(UniqueFd socket,
                                                           std::function<void(UniqueFd)> take) {
   UniqueFd end(eventfd(0, EFD_CLOEXEC));
-  if (!end.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
-  return std::unique_ptr<Acceptor>(new Acceptor(std::move(socket), std::move(end), std::move(take)));
+  if (!end.valid()) return DescriptorError("eventfd");
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(std::move(socket), std::move(end), std::move(take)));
+  ASSIGN_OR_RETURN(acceptor->thread_, StartThread("xpud-accept", [raw = acceptor.get()] { raw->Run(); }));
+  return acceptor;
 }
 
 Acceptor::Acceptor(UniqueFd socket, UniqueFd end, std::function<void(UniqueFd)> take)
-    : socket_(std::move(socket)), end_(std::move(end)), take_(std::move(take)), thread_([this] { Run(); }) {
-  pthread_setname_np(thread_.native_handle(), "xpud-accept");
-}
+    : socket_(std::move(socket)), end_(std::move(end)), take_(std::move(take)) {}
 
 Acceptor::~Acceptor() {
   eventfd_write(end_.get(), 1);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Acceptor::Run() {

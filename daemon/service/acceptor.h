@@ -12,7 +12,8 @@ namespace xpud::service {
 
 class Acceptor {
  public:
-  // Calls `take` on the acceptor's thread with each connection, which is non-blocking.
+  // Calls `take` on the acceptor's thread with each connection, which is non-blocking. Returns
+  // ResourceExhausted if the thread cannot be started.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Start(UniqueFd socket, std::function<void(UniqueFd)> take);
   ~Acceptor();  // stops accepting; the socket's file stays
   Acceptor(const Acceptor&) = delete;

@@ -23,6 +23,7 @@
 #include "daemon/service/small_server.h"
 #include "daemon/service/socket_file.h"
 #include "proto/base/clock.h"
+#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 #include "proto/control/grpc_status.h"
 #include "proto/control/xpud.grpc.pb.h"
@@ -397,6 +398,9 @@ class Control::Service final : public v1::Control::Service {
     out.set_drained(lanes_.registry().drained());
     out.set_resident_bytes(ResidentBytes());
     out.set_cpu_ns(CpuNs());
+    rlimit files = {};
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) out.set_file_limit(files.rlim_cur);
+    out.set_cache_directory(options_.cache_directory);
   }
   // REQUIRES: the lane's thread.
   static void AddWork(lane::Lane& lane, WorkBySession& work) {
@@ -427,6 +431,7 @@ Control::Control() = default;
 
 absl::StatusOr<std::unique_ptr<Control>> Control::Start(lane::Lanes& lanes, Options options,
                                                         UniqueFd handed) {
+  RETURN_IF_ERROR(CheckThreadsLeft(kThreadsOfGrpc, "the control plane"));
   std::unique_ptr<Control> control(new Control);
   const std::string path = ControlPath(options.client_socket);
   if (!handed.valid()) RETURN_IF_ERROR(RemoveStaleSocket(path));

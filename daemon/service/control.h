@@ -29,6 +29,7 @@ class Control {
   struct Options {
     std::string client_socket;  // the clients' socket; control.sock is in the same folder
     bool private_daemon = false;
+    std::string cache_directory = {};                              // empty: no cache
     std::function<std::vector<ConfigValue>()> configuration = {};  // thread-safe
     std::shared_ptr<telemetry::LogLines> log = nullptr;
   };

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <google/protobuf/util/json_util.h>
-#include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "absl/time/time.h"
 #include "daemon/service/control_trace.h"
 #include "proto/base/clock.h"
+#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trust.h"
 #include "proto/base/unique_fd.h"
@@ -69,14 +69,17 @@ absl::StatusOr<std::unique_ptr<FlightDumps>> FlightDumps::Open(std::string folde
 }
 
 FlightDumps::~FlightDumps() {
-  std::thread thread;
   {
     const MutexLock lock(mutex_);
     ends_ = true;
     changed_.NotifyOne();
-    thread = std::move(thread_);
   }
-  if (thread.joinable()) thread.join();
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status FlightDumps::Start() {
+  ASSIGN_OR_RETURN(thread_, StartThread("xpud-dumps", [this] { Run(); }));
+  return absl::OkStatus();
 }
 
 void FlightDumps::Add(uint32_t device, const trace::EndedSession& session) {
@@ -87,12 +90,10 @@ void FlightDumps::Add(uint32_t device, const trace::EndedSession& session) {
     return;
   }
   waiting_.push_back({device, session});
-  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   changed_.NotifyOne();
 }
 
 void FlightDumps::Run() {
-  pthread_setname_np(pthread_self(), "xpud-dumps");
   for (;;) {
     std::vector<Dump> dumps;
     {

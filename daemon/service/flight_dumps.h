@@ -25,6 +25,9 @@ class FlightDumps {
   // Creates the folder if there is none. Returns an error if files cannot be written there. `events` outlives
   // this.
   static absl::StatusOr<std::unique_ptr<FlightDumps>> Open(std::string folder, telemetry::EventLog& events);
+  // Starts the thread that writes: once, before the first Add. The daemon is confined before, while it has
+  // one thread. Returns ResourceExhausted if the system has no thread left.
+  absl::Status Start();
   ~FlightDumps();  // writes what is waiting
   FlightDumps(const FlightDumps&) = delete;
   FlightDumps& operator=(const FlightDumps&) = delete;
@@ -50,8 +53,7 @@ class FlightDumps {
   CondVar changed_;
   std::deque<Dump> waiting_ ABSL_GUARDED_BY(mutex_);
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;
-  // Started with the first dump: the daemon is confined while it has one thread. Last member: ends first.
-  std::thread thread_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;  // last member: ends first
 };
 
 }  // namespace xpud::service

@@ -22,6 +22,7 @@
 #include "absl/strings/str_format.h"
 #include "daemon/service/client_profile.h"
 #include "daemon/service/socket_file.h"
+#include "proto/base/descriptor_error.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trust.h"
 #include "proto/transport/shm_server.h"
@@ -197,15 +198,21 @@ bool Listener::Admit(UniqueFd socket, UniqueFd process, const ucred& peer) {
   return true;
 }
 
-// Accepts and closes one connection. If it stayed pending, this thread would spin and the client would wait.
+// Accepts one connection, tells it why and closes it. If it stayed pending, this thread would spin and the
+// client would wait.
 bool Listener::RefuseOne() {
   spare_.Reset();
   UniqueFd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   const bool was_there = fd.valid();
+  if (was_there) {
+    ucred peer = {};
+    socklen_t length = sizeof(peer);
+    getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length);
+    errno = EMFILE;
+    RefuseBeforeHello(fd.get(), peer, DescriptorError("accept4"));
+  }
   fd.Reset();
   spare_.Reset(eventfd(0, EFD_CLOEXEC));
-  if (was_there)
-    spdlog::warn("client_refused reason=\"the daemon has reached its limit of file descriptors\"");
   return was_there;
 }
 
@@ -295,7 +302,7 @@ absl::Status Listener::ShowSessions(Client& client) {
   } else if (options_.show == nullptr) {
     status = absl::UnimplementedError("this daemon has no control plane");
   } else if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
-    status = Errno("socketpair failed");
+    status = DescriptorError("socketpair");
   } else {
     theirs.Reset(ends[0]);
     auto view = options_.show(viewer, UniqueFd(ends[1]));

@@ -5,6 +5,10 @@
 
 namespace xpud::service {
 
+// gRPC aborts or hangs if it cannot start a thread. Checked before a server is built: what the library starts
+// with the first server, and what another server starts.
+inline constexpr int kThreadsOfGrpc = 12, kThreadsOfAServer = 4;
+
 inline void SetSmall(grpc::ServerBuilder& builder) {
   using Option = grpc::ServerBuilder::SyncServerOption;
   builder.SetSyncServerOption(Option::NUM_CQS, 1);

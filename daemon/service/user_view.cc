@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -16,6 +15,8 @@
 #include "daemon/service/control_trace.h"
 #include "daemon/service/small_server.h"
 #include "proto/base/mutex.h"
+#include "proto/base/start_thread.h"
+#include "proto/base/status_macros.h"
 #include "proto/control/grpc_status.h"
 #include "proto/control/xpud.grpc.pb.h"
 
@@ -162,11 +163,7 @@ UserView::UserView(std::unique_ptr<Server> server) : server_(std::move(server)) 
 
 absl::StatusOr<std::unique_ptr<UserView>> UserView::Start(Control& control, lane::Lanes& lanes,
                                                           const Tenant& viewer, UniqueFd connection) {
-  try {  // gRPC aborts if it cannot start a thread
-    std::thread([] {}).join();
-  } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(absl::StrCat("no thread for a view: ", error.what()));
-  }
+  RETURN_IF_ERROR(CheckThreadsLeft(kThreadsOfAServer, "a view"));
   auto server = std::make_unique<Server>();
   server->service = std::make_unique<Service>(control, lanes, viewer);
   grpc::ServerBuilder builder;

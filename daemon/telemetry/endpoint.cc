@@ -84,8 +84,6 @@ std::string TextOf(const Address& address) {
 absl::StatusOr<Endpoint> ListenAtPath(std::string_view path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  if (path[0] != '/' || path.size() >= sizeof(address.sun_path))
-    return Malformed(absl::StrCat(std::string(kUnix), std::string(path)));
   path.copy(address.sun_path, path.size());
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const mode_t mask = umask(0117);
@@ -103,8 +101,16 @@ std::string_view UnixPathOf(std::string_view text) {
   return text.starts_with(kUnix) ? text.substr(kUnix.size()) : std::string_view();
 }
 
+absl::Status CheckAddress(std::string_view text) {
+  if (!text.starts_with(kUnix)) return Parse(text).status();
+  const std::string_view path = UnixPathOf(text);
+  if (path.starts_with('/') && path.size() < sizeof(sockaddr_un::sun_path)) return absl::OkStatus();
+  return Malformed(text);
+}
+
 absl::StatusOr<Endpoint> ListenAt(std::string_view text) {
-  if (text.starts_with(kUnix)) return text == kUnix ? Malformed(text) : ListenAtPath(UnixPathOf(text));
+  RETURN_IF_ERROR(CheckAddress(text));
+  if (text.starts_with(kUnix)) return ListenAtPath(UnixPathOf(text));
   ASSIGN_OR_RETURN(Address address, Parse(text));
   const auto failed = [&] {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot serve metrics at ", TextOf(address)));

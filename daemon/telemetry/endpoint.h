@@ -18,6 +18,9 @@ struct Endpoint {
 // Returns the path of "unix:PATH", or "" for other addresses.
 std::string_view UnixPathOf(std::string_view text);
 
+// Returns InvalidArgument, as ListenAt does, if `text` is no address for metrics.
+absl::Status CheckAddress(std::string_view text);
+
 // `text` is PORT, :PORT, or HOST:PORT with a numeric host ([::1] in brackets) or `localhost`; the default
 // host is 127.0.0.1. Port 0 means any free port. Or it is unix:PATH; the path must not exist, and the socket
 // gets mode 0660. Returns InvalidArgument with the reason.

@@ -1,6 +1,5 @@
 #include "daemon/telemetry/metrics_server.h"
 
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -9,6 +8,8 @@
 #include <cerrno>
 
 #include "daemon/telemetry/metrics.h"
+#include "proto/base/start_thread.h"
+#include "proto/base/status_macros.h"
 
 namespace xpud::telemetry {
 namespace {
@@ -31,7 +32,7 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(Endpoint end
       !server->Watch(server->stop_.get(), EPOLLIN, &server->stop_, EPOLL_CTL_ADD) ||
       !server->Watch(server->endpoint_.socket.get(), EPOLLIN, nullptr, EPOLL_CTL_ADD))
     return absl::ErrnoToStatus(errno, "cannot create the epoll set for metrics");
-  server->thread_ = std::thread([raw = server.get()] { raw->Main(); });
+  ASSIGN_OR_RETURN(server->thread_, StartThread("xpud-metrics", [raw = server.get()] { raw->Main(); }));
   return server;
 }
 
@@ -49,7 +50,6 @@ bool MetricsServer::Watch(int fd, uint32_t events, void* tag, int operation) {
 
 // Handles one event per wait, because each may end other connections.
 void MetricsServer::Main() {
-  pthread_setname_np(pthread_self(), "xpud-metrics");
   while (true) {
     epoll_event event = {};
     const int count = epoll_wait(epoll_.get(), &event, 1, MillisecondsToWait());

@@ -1,10 +1,10 @@
 #include "daemon/telemetry/watchdog.h"
 
-#include <pthread.h>
-
 #include <utility>
 
 #include "proto/base/mutex.h"
+#include "proto/base/start_thread.h"
+#include "proto/base/status_macros.h"
 
 namespace xpud::telemetry {
 namespace {
@@ -52,16 +52,21 @@ Watchdog::Watchdog(const Notifier& notifier, std::chrono::microseconds expected,
     : notifier_(notifier),
       pause_(expected / kSignsInTime),
       ask_(std::move(ask)),
-      state_(std::make_shared<State>()),
-      thread_([this] { Main(); }) {}
+      state_(std::make_shared<State>()) {}
+
+absl::StatusOr<std::unique_ptr<Watchdog>> Watchdog::Start(const Notifier& notifier,
+                                                          std::chrono::microseconds expected, Ask ask) {
+  std::unique_ptr<Watchdog> watchdog(new Watchdog(notifier, expected, std::move(ask)));
+  ASSIGN_OR_RETURN(watchdog->thread_, StartThread("xpud-watchdog", [raw = watchdog.get()] { raw->Main(); }));
+  return watchdog;
+}
 
 Watchdog::~Watchdog() {
   state_->Stop();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Watchdog::Main() {
-  pthread_setname_np(pthread_self(), "xpud-watchdog");
   do {
     ask_([state = state_] { state->Answer(); });
     if (!state_->AwaitAnswer()) return;

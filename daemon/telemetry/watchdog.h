@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include "absl/status/statusor.h"
 #include "daemon/telemetry/notifier.h"
 
 namespace xpud::telemetry {
@@ -16,14 +17,17 @@ class Watchdog {
   // Has the daemon call `done` when all lanes have made progress. Does not wait for it.
   using Ask = std::function<void(std::function<void()> done)>;
 
-  // Asks three times per `expected`, on a thread of its own. `notifier` must outlive this.
-  Watchdog(const Notifier& notifier, std::chrono::microseconds expected, Ask ask);
+  // Asks three times per `expected`, on a thread of its own. `notifier` must outlive the watchdog. Returns
+  // ResourceExhausted if the thread cannot be started.
+  static absl::StatusOr<std::unique_ptr<Watchdog>> Start(const Notifier& notifier,
+                                                         std::chrono::microseconds expected, Ask ask);
   ~Watchdog();  // REQUIRES: what `ask` uses still exists. Does not wait for an answer
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
  private:
   struct State;
+  Watchdog(const Notifier& notifier, std::chrono::microseconds expected, Ask ask);
   void Main();
 
   const Notifier& notifier_;

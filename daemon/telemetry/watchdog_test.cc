@@ -76,7 +76,7 @@ TEST(Watchdog, IsFedWhileWhatItAsksAnswersAndOnlyThen) {
   Mutex mutex;
   std::function<void()> kept;  // an answer that is held back
   bool hangs = false;
-  const Watchdog watchdog(notifier, kExpected, [&](std::function<void()> done) {
+  const auto watchdog = Watchdog::Start(notifier, kExpected, [&](std::function<void()> done) {
     MutexLock lock(mutex);
     if (hangs)
       kept = std::move(done);
@@ -105,7 +105,7 @@ TEST(Watchdog, EndsWithoutAnAnswerThatMayComeLater) {
   {
     Mutex mutex;
     CondVar asked;
-    const Watchdog watchdog(nobody, kExpected, [&](std::function<void()> done) {
+    const auto watchdog = Watchdog::Start(nobody, kExpected, [&](std::function<void()> done) {
       MutexLock lock(mutex);
       kept = std::move(done);
       asked.NotifyOne();

@@ -20,6 +20,8 @@ using std::chrono_literals::operator""h;
 // How long a worker spins for the next launch before it sleeps, and how long a launching thread spins for its
 // last worker.
 constexpr uint64_t kSpinNs = 30'000;
+// After a thread could not be started.
+constexpr uint64_t kPauseNs = 1'000'000'000;
 // Ranges of groups per worker, on average: enough to balance the load, few enough to make claiming cheap.
 constexpr uint64_t kRangesPerWorker = 8;
 
@@ -152,13 +154,17 @@ void WorkerPool::RunRange(const Work& work, uint64_t begin, uint64_t end) {
 }
 
 void WorkerPool::StartThreads() {
-  MutexLock lock(mutex_);
-  if (started_.load(std::memory_order_relaxed)) return;
-  try {
-    for (uint32_t i = 1; i < workers_; ++i) threads_.emplace_back(&WorkerPool::Serve, this, i);
-  } catch (const std::system_error&) {  // NOLINT(bugprone-empty-catch): fewer workers complete launches too
+  if (!mutex_.TryLock()) return;
+  if (!started_.load(std::memory_order_relaxed) && NowNs() >= next_try_ns_) {
+    try {
+      while (threads_.size() + 1 < workers_)
+        threads_.emplace_back(&WorkerPool::Serve, this, static_cast<uint32_t>(threads_.size() + 1));
+      started_.store(true, std::memory_order_release);
+    } catch (const std::system_error&) {
+      next_try_ns_ = NowNs() + kPauseNs;
+    }
   }
-  started_.store(true, std::memory_order_release);
+  mutex_.Unlock();
 }
 
 void WorkerPool::Serve(uint32_t index) {

@@ -26,7 +26,8 @@ __attribute__((no_sanitize("function"))) inline void RunGroup(xpud_host_kernel_f
 
 class WorkerPool {
  public:
-  // `workers` counts the launching thread. Threads are started by the first launch that needs them.
+  // `workers` counts the launching thread. Threads are started by the first launch that needs them. Fewer
+  // threads complete launches too; those that could not be started are tried again, once a second.
   explicit WorkerPool(uint32_t workers);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -80,7 +81,7 @@ class WorkerPool {
   static void RunChunks(Slot& slot);
   static void RunRange(const Work& work, uint64_t begin, uint64_t end);
 
-  void StartThreads() ABSL_LOCKS_EXCLUDED(mutex_);
+  void StartThreads() ABSL_LOCKS_EXCLUDED(mutex_);  // does nothing if another launch starts them
   void Serve(uint32_t index);
   bool HelpAny();
   static bool Help(Slot& slot);
@@ -90,10 +91,11 @@ class WorkerPool {
   Slot slots_[kSlots];
   alignas(64) std::atomic<uint32_t> epoch_{0};  // changes with each launch and at the end
   std::atomic<uint32_t> sleepers_{0};
-  std::atomic<bool> started_{false};
+  std::atomic<bool> started_{false};  // all threads run
   std::atomic<bool> stopping_{false};
   Mutex mutex_;
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_try_ns_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace xpud::drivers::cpu

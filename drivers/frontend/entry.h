@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -30,12 +31,14 @@ namespace xpud::drivers {
 
 #define XPUD_NOT_NULL(pointer) XPUD_REQUIRE((pointer) != nullptr, ZE_RESULT_ERROR_INVALID_NULL_POINTER)
 
-// Exceptions must not cross the C boundary. Only allocation can throw here.
+// Exceptions must not cross the C boundary. Only allocation, and starting a thread, can throw here.
 template <typename Body>
 ze_result_t Guard(Body&& body) {
   try {
     return body();
   } catch (const std::bad_alloc&) {
+    return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+  } catch (const std::system_error&) {  // no thread left
     return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
   } catch (...) {
     return ZE_RESULT_ERROR_UNKNOWN;

@@ -1,8 +1,10 @@
 #include "kernels/compiler/background_thread.h"
 
-#include <pthread.h>
-
 #include <utility>
+
+#include "proto/base/check.h"
+#include "proto/base/start_thread.h"
+#include "proto/base/status_macros.h"
 
 namespace xpud::kernels {
 
@@ -17,9 +19,16 @@ BackgroundThread::~BackgroundThread() {
   if (thread.joinable()) thread.join();
 }
 
+absl::Status BackgroundThread::Start() {
+  MutexLock lock(mutex_);
+  if (thread_.joinable()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(thread_, StartThread(name_, [this] { Serve(); }));
+  return absl::OkStatus();
+}
+
 void BackgroundThread::Run(std::function<void()> work) {
   MutexLock lock(mutex_);
-  if (!thread_.joinable()) thread_ = std::thread([this] { Serve(); });
+  XPUD_CHECK(thread_.joinable());
   queue_.push_back(std::move(work));
   ++unfinished_;
   changed_.NotifyAll();
@@ -31,7 +40,6 @@ void BackgroundThread::Wait() {
 }
 
 void BackgroundThread::Serve() {
-  pthread_setname_np(pthread_self(), name_);
   for (;;) {
     std::function<void()> work;
     {

@@ -1,11 +1,11 @@
-// A thread that does work in order, started when first needed. Thread-safe; the thread itself may call Run,
-// and must not call Wait.
+// A thread that does work in order. Thread-safe; the thread itself may call Run, and must not call Wait.
 #pragma once
 
 #include <deque>
 #include <functional>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "proto/base/mutex.h"
 
 namespace xpud::kernels {
@@ -19,6 +19,9 @@ class BackgroundThread {
   BackgroundThread(const BackgroundThread&) = delete;
   BackgroundThread& operator=(const BackgroundThread&) = delete;
 
+  // Starts the thread; does nothing if it runs. Returns ResourceExhausted if the system has no thread left.
+  absl::Status Start() ABSL_LOCKS_EXCLUDED(mutex_);
+  // REQUIRES: Start succeeded.
   void Run(std::function<void()> work) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns when nothing waits or is being done.
   void Wait() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -26,6 +26,8 @@ class KernelCache : public KernelStore {
   KernelCache(std::shared_ptr<KernelCompiler> compiler, std::function<void()> on_ready,
               KernelCompiler::Assembler assemble, size_t most, ForgetKernels forget);
   ~KernelCache() override;
+  // REQUIRES: called before the other functions. Returns ResourceExhausted if the system has no thread left.
+  absl::Status Start() { return client_.Start(); }
 
   // The kernel, or nullptr while it is being compiled (started by this call if need be), or why it cannot be.
   absl::StatusOr<const Kernel*> Find(const Skeleton& skeleton, const KernelKey& key);

@@ -101,14 +101,17 @@ absl::StatusOr<std::shared_ptr<KernelCompiler>> KernelCompiler::Create(const Opt
   if (!options.cache_directory.empty()) {
     ASSIGN_OR_RETURN(disk, ObjectCache::Open(options.cache_directory, options.cache_bytes));
   }
-  return std::shared_ptr<KernelCompiler>(new KernelCompiler(options, std::move(disk)));
+  std::shared_ptr<KernelCompiler> compiler(new KernelCompiler(options, std::move(disk)));
+  RETURN_IF_ERROR(compiler->thread_.Start());
+  return compiler;
 }
 
 KernelCompiler::KernelCompiler(const Options& options, std::unique_ptr<ObjectCache> disk)
     : target_(options.target),
       assembles_(options.assembles),
       identity_(absl::StrCat(CodeIdentity(target_), assembles_ ? "|assembled" : "")),
-      disk_(std::move(disk)) {}
+      disk_(std::move(disk)),
+      on_cache_failure_(options.on_cache_failure) {}
 
 void KernelCompiler::SetDiskLimit(uint64_t bytes) {
   if (disk_ != nullptr) disk_->SetLimit(bytes);
@@ -224,13 +227,19 @@ std::optional<KernelCompiler::MadeCode> KernelCompiler::LoadOrCompile(const Requ
   return std::nullopt;
 }
 
+void KernelCompiler::Save(const std::string& identity, const std::string& code) {
+  const absl::Status saved = disk_->Save(identity, code);
+  const bool failed_before = disk_fails_.exchange(!saved.ok());
+  if (!saved.ok() && !failed_before && on_cache_failure_ != nullptr) on_cache_failure_(saved);
+}
+
 // Counts and keeps what was made, and names it in a failure.
 KernelCompiler::MadeCode KernelCompiler::Finish(MadeCode code, Asker& asker, const Entry& entry) {
   (code.ok() ? asker.compiled : asker.failed).fetch_add(1, std::memory_order_relaxed);
   if (!code.ok())
     return absl::Status(code.status().code(), absl::StrCat(entry.name, code.status().message()));
   const bool is_text = entry.text && *code == *entry.text;  // the device takes it as it is
-  if (disk_ != nullptr && !is_text) disk_->Save(entry.identity, *code);
+  if (disk_ != nullptr && !is_text) Save(entry.identity, *code);
   return code;
 }
 

@@ -43,9 +43,12 @@ class KernelCompiler {
     bool assembles = false;             // whether the clients have an assembler: all or none
     std::string cache_directory = {};   // empty: no disk cache
     uint64_t cache_bytes = UINT64_MAX;  // limit of the disk cache
+    // Called with the first error of a file that cannot be saved; again only after one could be. Any thread.
+    std::function<void(const absl::Status&)> on_cache_failure = {};
   };
 
-  // Returns PermissionDenied if the cache directory cannot be trusted (ObjectCache::Open).
+  // Returns PermissionDenied if the cache directory cannot be trusted (ObjectCache::Open), and
+  // ResourceExhausted if the compile thread cannot be started.
   static absl::StatusOr<std::shared_ptr<KernelCompiler>> Create(const Options& options);
   // REQUIRES: no client exists. Drops what waits.
   ~KernelCompiler() = default;
@@ -90,6 +93,7 @@ class KernelCompiler {
   // Any thread.
   void Resume(std::shared_ptr<Entry> entry, size_t tried, std::optional<MadeCode> code)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  void Save(const std::string& identity, const std::string& code);
   MadeCode Finish(MadeCode code, Asker& asker, const Entry& entry);
   // Forgets the entry of `key` if nobody holds it.
   void ForgetUnused(const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -100,6 +104,9 @@ class KernelCompiler {
   const bool assembles_;
   const std::string identity_;  // of all that is compiled here
   const std::unique_ptr<ObjectCache> disk_;
+  const std::function<void(const absl::Status&)> on_cache_failure_;
+
+  std::atomic<bool> disk_fails_{false};
 
   mutable Mutex mutex_;
   CondVar done_;
@@ -120,6 +127,9 @@ class KernelCompiler::Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
+  // Starts the client's thread. Returns ResourceExhausted if the system has no thread left.
+  absl::Status Start() { return thread_.Start(); }
+  // REQUIRES, for what follows: Start succeeded.
   // Returns the code of a kernel or of a PTX text of static lifetime, whose state says whether it is made
   // already. The first to ask has it made. `skeleton` outlives this client. Pass it to Drop when it is no
   // longer used.

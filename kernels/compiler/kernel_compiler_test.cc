@@ -63,7 +63,9 @@ struct Side {
   explicit Side(std::shared_ptr<KernelCompiler> compiler, std::function<absl::Status()> during = nullptr,
                 KernelCompiler::Assembler assemble = nullptr)
       : skeleton(std::move(during)),
-        client(std::move(compiler), [ready = ready] { ++*ready; }, std::move(assemble)) {}
+        client(std::move(compiler), [ready = ready] { ++*ready; }, std::move(assemble)) {
+    EXPECT_TRUE(client.Start().ok());
+  }
 
   std::shared_ptr<const Code> Find(int number) { return client.Find(skeleton, FillSkeleton::Pack({number})); }
 

@@ -124,14 +124,15 @@ absl::StatusOr<std::string> ObjectCache::Load(const std::string& identity) {
   return code;
 }
 
-void ObjectCache::Save(const std::string& identity, const std::string& code) {
+absl::Status ObjectCache::Save(const std::string& identity, const std::string& code) {
   const std::string name = FileName(identity);
-  if (!Write(name, identity, code)) return;
+  RETURN_IF_ERROR(Write(name, identity, code));
   {
     MutexLock lock(mutex_);
     in_use_.insert(name);
   }
   MakeRoom(sizeof(Header) + identity.size() + code.size());
+  return absl::OkStatus();
 }
 
 void ObjectCache::Release(const std::string& identity) {
@@ -166,14 +167,15 @@ absl::StatusOr<std::string> ObjectCache::Read(const std::string& name, const std
   return body.substr(identity.size());
 }
 
-bool ObjectCache::Write(const std::string& name, const std::string& identity, const std::string& code) const {
+absl::Status ObjectCache::Write(const std::string& name, const std::string& identity,
+                                const std::string& code) const {
   static std::atomic<uint64_t> counter{0};
   const std::string temporary =
       absl::StrCat(".", ::getpid(), ".", counter.fetch_add(1, std::memory_order_relaxed), ".tmp");
   ::unlinkat(directory_.get(), temporary.c_str(), 0);  // left by a dead process that had our pid
   UniqueFd fd(::openat(directory_.get(), temporary.c_str(),
                        O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd.valid()) return false;
+  if (!fd.valid()) return absl::ErrnoToStatus(errno, "cannot create a file in the kernel cache");
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   header.identity_bytes = identity.size();
@@ -183,10 +185,11 @@ bool ObjectCache::Write(const std::string& name, const std::string& identity, co
   const bool written = WriteExactly(
       fd.get(), std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + identity + code);
   if (!written || ::renameat(directory_.get(), temporary.c_str(), directory_.get(), name.c_str()) != 0) {
+    const int error = errno;
     ::unlinkat(directory_.get(), temporary.c_str(), 0);
-    return false;
+    return absl::ErrnoToStatus(error, "cannot write a file of the kernel cache");
   }
-  return true;
+  return absl::OkStatus();
 }
 
 void ObjectCache::SetLimit(uint64_t bytes) {

@@ -26,8 +26,8 @@ class ObjectCache {
 
   // NotFound: compile, then Save. What is loaded or saved is in use until it is released.
   absl::StatusOr<std::string> Load(const std::string& identity);
-  // Best effort: a full disk only costs the next process a compile.
-  void Save(const std::string& identity, const std::string& code);
+  // Best effort: an error, for example a full disk, only costs the next process a compile.
+  absl::Status Save(const std::string& identity, const std::string& code);
   void Release(const std::string& identity);
   // As Open's, from the next Save on.
   void SetLimit(uint64_t bytes);
@@ -37,7 +37,7 @@ class ObjectCache {
 
   ObjectCache(UniqueFd directory, uint64_t limit) : directory_(std::move(directory)), limit_(limit) {}
   absl::StatusOr<std::string> Read(const std::string& name, const std::string& identity) const;
-  bool Write(const std::string& name, const std::string& identity, const std::string& code) const;
+  absl::Status Write(const std::string& name, const std::string& identity, const std::string& code) const;
   // Where so much may have been added since the last look that files must go.
   void MakeRoom(uint64_t added);
   // Everything that was written here.

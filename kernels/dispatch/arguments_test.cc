@@ -80,6 +80,7 @@ TEST(Arguments, OfAnotherKeyAreRefusedAndTheKernelNamed) {
   const FillKey key{.rank = 2};
   for (const uint64_t from_disk : {0, 1}) {
     KernelCache cache(*KernelCompiler::Create({.cache_directory = directory}), nullptr, nullptr, 16, nullptr);
+    ASSERT_TRUE(cache.Start().ok());
     ASSERT_EQ(*cache.Find(skeleton, key), nullptr);
     cache.WaitForCompiles();
     const Kernel* const kernel = *cache.Find(skeleton, key);

@@ -137,7 +137,9 @@ absl::StatusOr<std::unique_ptr<KernelLibrary>> KernelLibrary::Create(const Optio
                                                                 .cache_bytes = options.cache_bytes}));
   }
   XPUD_CHECK(complete.compiler->target() == target);
-  return std::unique_ptr<KernelLibrary>(new KernelLibrary(std::make_unique<Impl>(complete)));
+  auto impl = std::make_unique<Impl>(complete);
+  RETURN_IF_ERROR(impl->cache().Start());
+  return std::unique_ptr<KernelLibrary>(new KernelLibrary(std::move(impl)));
 }
 
 absl::StatusOr<Readiness> KernelLibrary::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {

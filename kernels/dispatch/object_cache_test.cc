@@ -48,7 +48,7 @@ TEST_F(ObjectCacheTest, GivesBackWhatWasSaved) {
   const auto cache = Open();
   EXPECT_EQ(cache->Load("x").status().code(), absl::StatusCode::kNotFound);
   const std::string code("\0\1code\0", 7);
-  cache->Save("x", code);
+  EXPECT_TRUE(cache->Save("x", code).ok());
   EXPECT_EQ(*cache->Load("x"), code);
   EXPECT_FALSE(cache->Load("y").ok());
   EXPECT_EQ(*Open()->Load("x"), code);
@@ -62,7 +62,7 @@ TEST_F(ObjectCacheTest, GivesBackWhatWasSaved) {
 TEST_F(ObjectCacheTest, EveryTruncationAndEveryFlippedByteIsAMiss) {
   const auto cache = Open();
   const std::string identity = "identity", code(100, 'c');
-  cache->Save(identity, code);
+  EXPECT_TRUE(cache->Save(identity, code).ok());
   const fs::path file = OnlyFile();
   std::ifstream in(file, std::ios::binary);
   const std::string whole((std::istreambuf_iterator<char>(in)), {});
@@ -81,15 +81,15 @@ TEST_F(ObjectCacheTest, EveryTruncationAndEveryFlippedByteIsAMiss) {
   }
   write(whole + "x");
   EXPECT_FALSE(cache->Load(identity).ok());
-  cache->Save(identity, code);
+  EXPECT_TRUE(cache->Save(identity, code).ok());
   EXPECT_EQ(*cache->Load(identity), code);
 }
 
 TEST_F(ObjectCacheTest, AnotherIdentityUnderTheSameNameIsAMiss) {
   const auto cache = Open();
-  cache->Save("one", "code of one");
+  EXPECT_TRUE(cache->Save("one", "code of one").ok());
   const fs::path one = OnlyFile();
-  cache->Save("two", "code of two");
+  EXPECT_TRUE(cache->Save("two", "code of two").ok());
   for (const auto& entry : fs::directory_iterator(directory_)) {
     if (entry.path() != one) fs::rename(one, entry.path());
   }
@@ -98,14 +98,14 @@ TEST_F(ObjectCacheTest, AnotherIdentityUnderTheSameNameIsAMiss) {
 
 TEST_F(ObjectCacheTest, LinksFifosAndDirectoriesAreNotOpened) {
   const auto cache = Open();
-  cache->Save("x", "code");
+  EXPECT_TRUE(cache->Save("x", "code").ok());
   const fs::path file = OnlyFile();
   const std::string elsewhere = directory_ + "_elsewhere";
   fs::copy_file(file, elsewhere, fs::copy_options::overwrite_existing);
   fs::remove(file);
   fs::create_symlink(elsewhere, file);
   EXPECT_FALSE(cache->Load("x").ok());
-  cache->Save("x", "new");  // replaces the link, not what it names
+  EXPECT_TRUE(cache->Save("x", "new").ok());  // replaces the link, not what it names
   EXPECT_EQ(*cache->Load("x"), "new");
   fs::remove(file);
   ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
@@ -123,7 +123,8 @@ class FullObjectCache : public ObjectCacheTest {
   static constexpr uint64_t kCode = kLimit / 16 - 4096;
 
   static void Save(ObjectCache& cache, const std::string& kind, int count) {
-    for (int i = 0; i < count; ++i) cache.Save(absl::StrCat(kind, i), std::string(kCode, 'c'));
+    for (int i = 0; i < count; ++i)
+      EXPECT_TRUE(cache.Save(absl::StrCat(kind, i), std::string(kCode, 'c')).ok());
   }
   static void Release(ObjectCache& cache, const std::string& kind, int count) {
     for (int i = 0; i < count; ++i) cache.Release(absl::StrCat(kind, i));
@@ -160,7 +161,7 @@ TEST_F(FullObjectCache, WhatWasNotUsedForLongestMakesRoom) {
 TEST_F(FullObjectCache, WhatIsInUseStays) {
   const auto cache = *ObjectCache::Open(directory_, kLimit);
   Save(*cache, "saved", 4);
-  Open()->Save("loaded", "code");
+  EXPECT_TRUE(Open()->Save("loaded", "code").ok());
   EXPECT_TRUE(cache->Load("loaded").ok());
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   for (int round = 0; round < 4; ++round) {
@@ -179,18 +180,18 @@ TEST_F(FullObjectCache, IsCutBackByTheNextWhoWrites) {
   Save(*without_limit, "old", 30);
   std::ofstream(directory_ + "/.1.2.tmp") << std::string(kCode, 'x');
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  (*ObjectCache::Open(directory_, kLimit))->Save("new", "code");
+  EXPECT_TRUE((*ObjectCache::Open(directory_, kLimit))->Save("new", "code").ok());
   EXPECT_LE(Bytes(), kLimit);
   EXPECT_TRUE(Open()->Load("new").ok());
 }
 
 TEST_F(ObjectCacheTest, AFileThatOthersMayWriteIsAMissAndIsReplaced) {
-  Open()->Save("identity", "code");
+  EXPECT_TRUE(Open()->Save("identity", "code").ok());
   const fs::path file = OnlyFile();
   for (const mode_t mode : {0620U, 0602U}) {
     ASSERT_EQ(::chmod(file.c_str(), mode), 0);
     EXPECT_FALSE(Open()->Load("identity").ok()) << mode;
-    Open()->Save("identity", "code");
+    EXPECT_TRUE(Open()->Save("identity", "code").ok());
     EXPECT_TRUE(Open()->Load("identity").ok());
   }
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
@@ -231,7 +232,7 @@ TEST_F(ObjectCacheTest, ConcurrentProcessesNeverSeeHalfAFile) {
       const auto cache = Open();
       int wrong = 0;
       for (int round = 0; round < 40; ++round) {
-        cache->Save("shared", code_of(child));
+        EXPECT_TRUE(cache->Save("shared", code_of(child)).ok());
         const absl::StatusOr<std::string> got = cache->Load("shared");
         if (!got.ok() || got->size() != 200'000 || got->find_first_not_of((*got)[0]) != std::string::npos)
           ++wrong;

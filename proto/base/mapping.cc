@@ -10,15 +10,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/descriptor_error.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud {
 namespace {
 
-absl::Status ErrnoStatus(const char* call) {
-  const int error = errno;
-  return absl::ErrnoToStatus(error, absl::StrCat(call, " failed"));
-}
+absl::Status ErrnoStatus(const char* call) { return DescriptorError(call); }
 
 absl::Status CheckSizeIsFixed(int fd, uint64_t needed) {
   struct stat info;

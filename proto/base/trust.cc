@@ -36,16 +36,14 @@ absl::Status CheckOwner(const std::string& path, const struct stat& info) {
                 absl::StrCat("it has to belong to uid ", geteuid(), " or to root: name another folder"));
 }
 
-// Others may create files in the folder, but must not be able to move away files of other users (a sticky
-// folder such as /tmp).
-absl::Status CheckAbove(const std::string& path) {
+}  // namespace
+
+absl::Status CheckFolderAbove(const std::string& path) {
   ASSIGN_OR_RETURN(const struct stat info, Look(path));
   RETURN_IF_ERROR(CheckOwner(path, info));
   if ((info.st_mode & S_IWOTH) == 0 || (info.st_mode & S_ISVTX) != 0) return absl::OkStatus();
   return Denied(path, info, absl::StrCat("others may not write there: chmod o-w ", path));
 }
-
-}  // namespace
 
 absl::Status CheckFolderIsOurs(const std::string& path) {
   std::error_code error;
@@ -57,7 +55,7 @@ absl::Status CheckFolderIsOurs(const std::string& path) {
   if (OthersMayWrite(info.st_mode))
     return Denied(path, info, absl::StrCat("only its owner may write there: chmod go-w ", path));
   for (std::filesystem::path above = real.parent_path();; above = above.parent_path()) {
-    RETURN_IF_ERROR(CheckAbove(above.string()));
+    RETURN_IF_ERROR(CheckFolderAbove(above.string()));
     if (above == above.parent_path()) return absl::OkStatus();
   }
 }

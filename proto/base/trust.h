@@ -15,6 +15,11 @@ namespace xpud {
 // allowed and what to do.
 absl::Status CheckFolderIsOurs(const std::string& path);
 
+// Whether no other user but root can move away or exchange what this user creates in the folder: it belongs
+// to this user or root, and others may not write there unless it is sticky, like /tmp. Otherwise returns
+// PermissionDenied, as above. Does not look at the folders above it.
+absl::Status CheckFolderAbove(const std::string& path);
+
 // Whether a mode lets the group or others write.
 constexpr bool OthersMayWrite(mode_t mode) { return (mode & 022) != 0; }
 

@@ -1,11 +1,9 @@
 #include "proto/remote/call_server.h"
 
-#include <pthread.h>
-
-#include <system_error>
 #include <utility>
 
 #include "proto/base/spin.h"
+#include "proto/base/start_thread.h"
 
 namespace xpud::remote {
 namespace {
@@ -16,12 +14,9 @@ int Waiters() { return HasFewCores() ? 1 : 2; }
 }  // namespace
 
 bool CallServer::StartDetached(std::function<void()> body) {
-  try {
-    std::thread(std::move(body)).detach();
-  } catch (const std::system_error&) {
-    return false;
-  }
-  return true;
+  auto started = xpud::StartThread("xpud-call", std::move(body));
+  if (started.ok()) started->detach();
+  return started.ok();
 }
 
 CallServer::CallServer(grpc::ServerBuilder& builder, int calls, StartThread start_thread)
@@ -36,17 +31,15 @@ CallServer::~CallServer() {
   loop_.Run();  // drains the queue if there was no waiting thread
 }
 
-void CallServer::Start() {
-  {
-    MutexLock lock(mutex_);
-    Accept();
-  }
+absl::Status CallServer::Start() {
   for (int i = 0; i < Waiters(); ++i) {
-    waiters_.emplace_back([this] {
-      pthread_setname_np(pthread_self(), "xpud-network");
-      loop_.Run();
-    });
+    auto started = xpud::StartThread("xpud-network", [this] { loop_.Run(); });
+    if (!started.ok() && waiters_.empty()) return started.status();
+    if (started.ok()) waiters_.push_back(*std::move(started));
   }
+  MutexLock lock(mutex_);
+  Accept();
+  return absl::OkStatus();
 }
 
 void CallServer::Stop(grpc::Server& server, std::chrono::milliseconds patience) {

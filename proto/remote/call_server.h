@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "proto/base/mutex.h"
 #include "proto/remote/event_loop.h"
 #include "proto/remote/server_call.h"
@@ -31,7 +32,7 @@ class CallServer {
   // `calls` is the maximum number of concurrent calls; further calls wait. A call for which no thread can be
   // started ends with ResourceExhausted.
   CallServer(grpc::ServerBuilder& builder, int calls, StartThread start_thread = StartDetached);
-  // REQUIRES: Stop was called, or Start never was.
+  // REQUIRES: Stop was called, or Start did not succeed.
   ~CallServer();
   CallServer(const CallServer&) = delete;
   CallServer& operator=(const CallServer&) = delete;
@@ -39,8 +40,9 @@ class CallServer {
   // REQUIRES: Start was not called. Calls of unregistered methods end with Unimplemented. `method`:
   // "/package.Service/Method".
   void AddMethod(std::string method, Handler handler) { handlers_[std::move(method)] = std::move(handler); }
-  // REQUIRES: the gRPC server has been built.
-  void Start();
+  // REQUIRES: the gRPC server has been built. Returns ResourceExhausted, and accepts no calls, if no waiting
+  // thread can be started.
+  absl::Status Start();
   // Lets calls go on for `patience`, then cancels them. Blocks until all have ended.
   void Stop(grpc::Server& server, std::chrono::milliseconds patience);
 

@@ -70,7 +70,7 @@ class CallServerTest : public testing::Test {
   void Start() {
     server_ = builder_.BuildAndStart();
     ASSERT_NE(server_, nullptr);
-    calls_.Start();
+    EXPECT_TRUE(calls_.Start().ok());
     channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(port_), grpc::InsecureChannelCredentials());
   }
 

@@ -1,8 +1,9 @@
 #include "proto/remote/event_loop.h"
 
-#include <pthread.h>
+#include <utility>
 
 #include "proto/base/spin.h"
+#include "proto/base/start_thread.h"
 #include "proto/transport/futex.h"
 
 namespace xpud::remote {
@@ -38,15 +39,17 @@ void EventLoop::Start(const std::function<void()>& operation) {
 }
 
 EventThread::EventThread(const char* name) {
-  thread_ = std::thread([this, name] {
-    pthread_setname_np(pthread_self(), name);
-    loop_.Run();
-  });
+  auto started = StartThread(name, [this] { loop_.Run(); });
+  status_ = started.status();
+  if (started.ok()) thread_ = *std::move(started);
 }
 
 EventThread::~EventThread() {
   queue_.Shutdown();
-  thread_.join();
+  if (thread_.joinable())
+    thread_.join();
+  else
+    loop_.Run();  // drains the queue
 }
 
 }  // namespace xpud::remote

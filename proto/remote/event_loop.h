@@ -6,6 +6,8 @@
 #include <functional>
 #include <thread>
 
+#include "absl/status/status.h"
+
 namespace xpud::remote {
 
 // The tag of an operation on the queue. `happened` runs once, when the operation has completed or failed.
@@ -39,6 +41,8 @@ class EventLoop {
 class EventThread {
  public:
   explicit EventThread(const char* name);
+  // ResourceExhausted if the thread could not be started. Then the loop must not be used.
+  const absl::Status& status() const { return status_; }
   // Waits until all operations on the queue have completed. REQUIRES: no more are started.
   ~EventThread();
 
@@ -47,6 +51,7 @@ class EventThread {
  private:
   grpc::CompletionQueue queue_;
   EventLoop loop_{queue_};
+  absl::Status status_;
   std::thread thread_;
 };
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/descriptor_error.h"
 #include "proto/base/text.h"
 #include "proto/wire/commands.h"
 
@@ -83,9 +84,10 @@ absl::Status ReceiveMessage(int socket, std::span<std::byte> message, std::span<
     return absl::InvalidArgumentError(
         absl::StrCat("a message of ", received, " bytes where ", message.size(), " were expected"));
   }
-  if ((header.msg_flags & MSG_CTRUNC) != 0 && count < fds.size())
-    return absl::ResourceExhaustedError(
-        "cannot receive file descriptors: this process has reached its limit");
+  if ((header.msg_flags & MSG_CTRUNC) != 0 && count < fds.size()) {
+    errno = EMFILE;  // the kernel does not say so
+    return DescriptorError("recvmsg");
+  }
   if ((count != fds.size() && count != 0) || (header.msg_flags & MSG_CTRUNC) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("a message with ", count, " file descriptors where ", fds.size(), " were expected"));

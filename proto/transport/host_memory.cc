@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/descriptor_error.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::transport {
@@ -44,7 +45,7 @@ absl::Status CheckPages(const struct stat& info) {
 absl::StatusOr<UniqueFd> CreateHostMemory(uint64_t bytes) {
   RETURN_IF_ERROR(CheckSize(bytes));
   UniqueFd fd(memfd_create("xpud-host", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return absl::ErrnoToStatus(errno, "memfd_create failed");
+  if (!fd.valid()) return DescriptorError("memfd_create");
   int error;
   do {
     error = fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/descriptor_error.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
@@ -20,7 +21,7 @@ namespace {
 
 absl::StatusOr<UniqueFd> Duplicate(const UniqueFd& fd) {
   UniqueFd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-  if (!copy.valid()) return absl::ErrnoToStatus(errno, "fcntl(F_DUPFD_CLOEXEC) failed");
+  if (!copy.valid()) return DescriptorError("fcntl(F_DUPFD_CLOEXEC)");
   return copy;
 }
 
@@ -38,10 +39,9 @@ absl::StatusOr<std::unique_ptr<ShmServer>> ShmServer::Create(DeviceFds& fds) {
                    Mapping::Map(completion, sizeof(CompletionPage), Access::kReadWrite));
   // The client gets a descriptor that cannot be mapped writable.
   fds.completion.Reset(open(absl::StrCat("/proc/self/fd/", completion.get()).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fds.completion.valid())
-    return absl::ErrnoToStatus(errno, "reopening the completion page read-only failed");
+  if (!fds.completion.valid()) return DescriptorError("reopening the completion page read-only");
   server->doorbell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!server->doorbell_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  if (!server->doorbell_.valid()) return DescriptorError("eventfd");
   ASSIGN_OR_RETURN(fds.doorbell, Duplicate(server->doorbell_));
   ASSIGN_OR_RETURN(server->staging_fd_, Duplicate(fds.staging));
   server->completion_fd_ = std::move(completion);

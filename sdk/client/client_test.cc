@@ -11,6 +11,7 @@
 #include "sdk/client/buffer_ids.h"
 #include "sdk/client/client_name.h"
 #include "sdk/client/host_cache.h"
+#include "sdk/client/remote.h"
 #include "sdk/client/staging.h"
 #include "sdk/client/visible_devices.h"
 
@@ -167,6 +168,16 @@ TEST(ClientName, FitsTheGreetingAndATerminal) {
   EXPECT_EQ(ClientName(std::string(62, 'x') + "é"), std::string(62, 'x'));
 }
 
+TEST(RemoteAddress, APortBeyondThoseThatThereAreIsRefused) {
+  for (const char* const wrong :
+       {"host:65536", "host:0", "[::1]:72606", "host:4294974366", "host:99999999999999999999"}) {
+    EXPECT_TRUE(IsRemoteAddress(wrong)) << wrong;
+    EXPECT_THAT(std::string(CheckPort(wrong).message()), HasSubstr("use 1 to 65535")) << wrong;
+    EXPECT_TRUE(absl::IsInvalidArgument(StartConnector(wrong, {}).status())) << wrong;
+  }
+  EXPECT_TRUE(CheckPort("host:65535").ok());
+}
+
 class Address : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -176,32 +187,54 @@ class Address : public ::testing::Test {
     setenv("XDG_RUNTIME_DIR", directory_.c_str(), 1);
   }
   void TearDown() override { std::filesystem::remove_all(directory_); }
+  static bool HasSystemDaemon() { return FindDaemonPlace("").whose == DaemonPlace::Whose::kSystem; }
+  std::string Folder() const { return directory_ + "/xpud"; }
   std::string directory_;
 };
 
 TEST_F(Address, TheEnvironmentNamesTheOnlySocket) {
   setenv("XPUD_ADDRESS", "/somewhere.sock", 1);
-  EXPECT_THAT(*DaemonSockets(""), ElementsAre("/somewhere.sock"));
-  EXPECT_THAT(*DaemonSockets("/other.sock"), ElementsAre("/other.sock"));
+  EXPECT_EQ(FindDaemonPlace("").address, "/somewhere.sock");
+  EXPECT_EQ(FindDaemonPlace("/other.sock").address, "/other.sock");
+  EXPECT_EQ(FindDaemonPlace("").whose, DaemonPlace::Whose::kNamed);
   unsetenv("XPUD_ADDRESS");
 }
 
+TEST_F(Address, LookingForADaemonMakesNothing) {
+  if (HasSystemDaemon()) GTEST_SKIP() << "this machine has a system daemon";
+  EXPECT_TRUE(absl::IsNotFound(FindDaemonSocket("").status()));
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+}
+
 TEST_F(Address, TheUsersDirectoryIsMadeForThemAlone) {
-  const auto made = UserDirectory();
-  ASSERT_TRUE(made.ok()) << made.status();
+  ASSERT_TRUE(MakeUserDirectory(Folder()).ok());
   struct stat info;
-  ASSERT_EQ(stat(made->c_str(), &info), 0);
+  ASSERT_EQ(stat(Folder().c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700u);
 }
 
 TEST_F(Address, ADirectoryThatOthersMayEnterIsRefused) {
-  std::filesystem::create_directory(directory_ + "/xpud");
-  chmod((directory_ + "/xpud").c_str(), 0755);
-  EXPECT_THAT(UserDirectory().status().message(), HasSubstr("mode 0700"));
+  std::filesystem::create_directory(Folder());
+  chmod(Folder().c_str(), 0755);
+  EXPECT_THAT(MakeUserDirectory(Folder()).message(), HasSubstr("mode 0700"));
+  if (HasSystemDaemon()) GTEST_SKIP() << "this machine has a system daemon";
+  EXPECT_THAT(FindDaemonSocket("").status().message(), HasSubstr("mode 0700")) << "a stranger may answer";
 }
 
 TEST_F(Address, NobodyAnsweringNamesWhatWasTried) {
-  EXPECT_THAT(FindDaemonSocket("").status().message(), HasSubstr(directory_ + "/xpud/xpud.sock"));
+  if (HasSystemDaemon()) GTEST_SKIP() << "this machine has a system daemon";
+  EXPECT_THAT(FindDaemonSocket("").status().message(), HasSubstr(Folder() + "/xpud.sock"));
+}
+
+// As after `sudo -E`: root must not leave a folder where the user cannot remove it.
+TEST_F(Address, AnotherUsersRuntimeFolderIsNotUsed) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder to another user";
+  if (HasSystemDaemon()) GTEST_SKIP() << "this machine has a system daemon";
+  ASSERT_EQ(chown(directory_.c_str(), 61'001, 61'001), 0);
+  setenv("TMPDIR", directory_.c_str(), 1);
+  EXPECT_EQ(FindDaemonPlace("").folder, "/tmp/xpud-0");
+  EXPECT_THAT(MakeUserDirectory(Folder()).message(), HasSubstr("belongs to uid 61001"));
+  unsetenv("TMPDIR");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "proto/base/descriptor_error.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/unix_address.h"
 #include "proto/transport/shm_client.h"
@@ -71,7 +71,7 @@ absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address
 absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path) {
   ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return absl::ErrnoToStatus(errno, "socket failed");
+  if (!socket.valid()) return DescriptorError("socket");
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return socket;
   if (errno == ENOENT || errno == ECONNREFUSED || errno == ENOTDIR) {
     return absl::NotFoundError(absl::StrCat("no xpud daemon listens at ", path));
@@ -106,19 +106,14 @@ absl::StatusOr<View> ConnectView(const std::string& path, std::chrono::milliseco
 }
 
 absl::StatusOr<Connection> Connect(const ConnectOptions& options, const std::optional<std::string>& tenant) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> sockets, DaemonSockets(options.address));
-  for (const std::string& path : sockets) {
-    absl::StatusOr<UniqueFd> socket =
-        IsRemoteAddress(path) ? StartConnector(path, options) : ConnectSocket(path);
-    if (socket.ok()) return Handshake(*std::move(socket), path, options, tenant);
-    if (!absl::IsNotFound(socket.status())) return socket.status();
-  }
-  const bool named = !options.address.empty() || !EnvironmentAddress().empty();
-  if (!options.start_daemon || named) {
-    return absl::NotFoundError(absl::StrCat("no xpud daemon answers at ", absl::StrJoin(sockets, " or ")));
-  }
-  ASSIGN_OR_RETURN(const std::string directory, UserDirectory());
-  ASSIGN_OR_RETURN(PrivateDaemon started, StartPrivateDaemon(directory, options.timeout));
+  const DaemonPlace place = FindDaemonPlace(options.address);
+  absl::StatusOr<UniqueFd> socket =
+      IsRemoteAddress(place.address) ? StartConnector(place.address, options) : ConnectToPlace(place);
+  if (socket.ok()) return Handshake(*std::move(socket), place.address, options, tenant);
+  const bool may_start = options.start_daemon && place.whose == DaemonPlace::Whose::kPrivate;
+  if (!absl::IsNotFound(socket.status()) || !may_start) return socket.status();
+  RETURN_IF_ERROR(MakeUserDirectory(place.folder));
+  ASSIGN_OR_RETURN(PrivateDaemon started, StartPrivateDaemon(place.folder, options.timeout));
   ASSIGN_OR_RETURN(Connection connection, Handshake(std::move(started.socket), started.address, options));
   connection.started_daemon = started.started_here;
   return connection;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/descriptor_error.h"
 #include "proto/base/status_macros.h"
 #include "sdk/client/connect.h"
 #include "sdk/client/program.h"
@@ -39,16 +40,27 @@ std::string LastLogLine(const std::string& path) {
   return last;
 }
 
-// True when the daemon wrote its ready byte, false when it ended without one or the time ran out.
-bool AwaitReady(const UniqueFd& ready, std::chrono::milliseconds timeout) {
+enum class Start { kReady, kEnded, kSlow };
+
+// kReady when the daemon wrote its ready byte, kEnded when it ended without one, kSlow when the time ran out.
+Start AwaitReady(const UniqueFd& ready, std::chrono::milliseconds timeout) {
   const auto limit = std::chrono::steady_clock::now() + timeout;
   while (std::chrono::steady_clock::now() < limit) {
     pollfd poll_ready = {ready.get(), POLLIN, 0};
     if (poll(&poll_ready, 1, 50) <= 0) continue;
     char byte;
-    return read(ready.get(), &byte, 1) == 1;
+    return read(ready.get(), &byte, 1) == 1 ? Start::kReady : Start::kEnded;
   }
-  return false;
+  return Start::kSlow;
+}
+
+absl::Status NotStarted(Start start, std::chrono::nanoseconds passed, const std::string& log) {
+  const std::string last = LastLogLine(log);
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(passed).count();
+  return absl::UnavailableError(
+      absl::StrCat(start == Start::kEnded ? "the xpud daemon ended while it started, after "
+                                          : "the xpud daemon did not start within ",
+                   ms, " ms: ", last.empty() ? "it logged nothing" : last, " (", log, ")"));
 }
 
 }  // namespace
@@ -63,8 +75,9 @@ absl::StatusOr<PrivateDaemon> StartPrivateDaemon(const std::string& directory,
     return daemon;
   }
   ASSIGN_OR_RETURN(const std::string binary, FindBinary("xpud", "XPUD_DAEMON"));
+  const auto began = std::chrono::steady_clock::now();
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe2 failed");
+  if (pipe2(ends, O_CLOEXEC) != 0) return DescriptorError("pipe2");
   UniqueFd ready(ends[0]), ready_child(ends[1]);
   const std::string log = absl::StrCat(directory, "/xpud.log");
   RETURN_IF_ERROR(RunInBackground(
@@ -72,10 +85,8 @@ absl::StatusOr<PrivateDaemon> StartPrivateDaemon(const std::string& directory,
       {"--socket", daemon.address, "--exit-when-idle", kIdleSeconds, "--ready-fd", "3", "--background"}, log,
       ready_child.get()));
   ready_child.Reset();
-  if (!AwaitReady(ready, timeout)) {
-    return absl::UnavailableError(absl::StrCat("the xpud daemon did not start within ", timeout.count(),
-                                               " ms: ", LastLogLine(log), " (", log, ")"));
-  }
+  if (const Start start = AwaitReady(ready, timeout); start != Start::kReady)
+    return NotStarted(start, std::chrono::steady_clock::now() - began, log);
   ASSIGN_OR_RETURN(daemon.socket, ConnectSocket(daemon.address));
   daemon.started_here = true;
   std::fprintf(stderr, "xpud: started a private daemon at %s; it ends %s s after its last client\n",

@@ -14,6 +14,10 @@ namespace xpud::client {
 // "host:port", "10.0.0.1:7070", "[::1]:7070".
 bool IsRemoteAddress(const std::string& address);
 
+// Returns InvalidArgument unless the port of a remote address is from `least` to 65535. Beyond that, the
+// network's functions would wrap around silently, and a token would go to another port.
+absl::Status CheckPort(const std::string& address, int least = 1);
+
 // Starts one for the daemon at `address`, and gives the socket to it, on which it greets as that daemon
 // would. It ends with the socket, or with this process. Of `options`: timeout, reconnect. NotFound where its
 // binary is not there.

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/mutex.h"
+#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 #include "proto/control/xpud.grpc.pb.h"
 #include "proto/remote/credentials.h"
@@ -23,20 +24,27 @@
 namespace xpud::control {
 namespace {
 
+constexpr int kGrpcThreads = 8;    // that gRPC may start for a channel; without them it aborts or hangs
 constexpr uint32_t kWaitMs = 500;  // short, so that callers react to Ctrl-C between two calls
 
 // Cancels a call after kCallTimeout of the steady clock. gRPC's own deadlines follow the wall clock: setting
 // it would end calls early or late.
 class TimeLimit {
  public:
-  explicit TimeLimit(grpc::ClientContext& context) : watcher_([this, &context] { Watch(context); }) {}
+  explicit TimeLimit(grpc::ClientContext& context) {
+    auto started = StartThread("xpud-limit", [this, &context] { Watch(context); });
+    status_ = started.status();
+    if (started.ok()) watcher_ = *std::move(started);
+  }
+  // ResourceExhausted if there is no thread to watch the time.
+  const absl::Status& status() const { return status_; }
   ~TimeLimit() {
     {
       MutexLock lock(mutex_);
       done_ = true;
       changed_.NotifyAll();
     }
-    watcher_.join();
+    if (watcher_.joinable()) watcher_.join();
   }
   TimeLimit(const TimeLimit&) = delete;
   TimeLimit& operator=(const TimeLimit&) = delete;
@@ -55,18 +63,22 @@ class TimeLimit {
   Mutex mutex_;
   CondVar changed_;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_;
   std::thread watcher_;  // last member: the thread uses the others
 };
 
 }  // namespace
 
 absl::StatusOr<Client> Client::ConnectRemote(const std::string& address) {
+  RETURN_IF_ERROR(client::CheckPort(address));
+  RETURN_IF_ERROR(CheckThreadsLeft(kGrpcThreads, "gRPC"));
   ASSIGN_OR_RETURN(const remote::Credentials credentials, remote::ClientCredentials());
   return Client(address, credentials.token,
                 grpc::CreateCustomChannel(address, credentials.channel, remote::ChannelArguments()));
 }
 
 absl::StatusOr<Client> Client::ConnectView(const std::string& socket) {
+  RETURN_IF_ERROR(CheckThreadsLeft(kGrpcThreads, "gRPC"));
   ASSIGN_OR_RETURN(client::View view, client::ConnectView(socket, kCallTimeout));
   fcntl(view.calls.get(), F_SETFL, O_NONBLOCK);
   Client client(socket, "", grpc::CreateInsecureChannelFromFd("xpud", view.calls.Release()));
@@ -81,6 +93,7 @@ absl::StatusOr<Client> Client::Connect(const std::string& address) {
   const std::string path = std::filesystem::path(socket).replace_filename("control.sock").string();
   if (faccessat(AT_FDCWD, path.c_str(), R_OK | W_OK, AT_EACCESS) != 0 && errno == EACCES)
     return ConnectView(socket);
+  RETURN_IF_ERROR(CheckThreadsLeft(kGrpcThreads, "gRPC"));
   return Client(path, "", grpc::CreateChannel("unix:" + path, grpc::InsecureChannelCredentials()));
 }
 
@@ -98,6 +111,7 @@ auto Client::Call(Method method, const Request& request) {
   grpc::Status status;
   {
     const TimeLimit limit(context);
+    if (!limit.status().ok()) return absl::StatusOr<Response>(limit.status());
     status = (stub.*method)(&context, request, &response);
   }
   if (status.ok()) return absl::StatusOr<Response>(std::move(response));

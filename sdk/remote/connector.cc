@@ -1,12 +1,13 @@
 #include "sdk/remote/connector.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/descriptor_error.h"
+#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::remote {
@@ -21,27 +22,33 @@ absl::StatusOr<std::unique_ptr<Connector>> Connector::Connect(const StreamClient
                                                               UniqueFd socket) {
   std::unique_ptr<Connector> connector(new Connector(options, std::move(socket)));
   connector->ended_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE));
-  if (!connector->ended_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  if (!connector->ended_.valid()) return DescriptorError("eventfd");
   ASSIGN_OR_RETURN(connector->session_, StreamClient::OpenSession(options, hello));
   connector->devices_[0].stream = std::move(connector->session_.stream);
+  RETURN_IF_ERROR(connector->Start(0));
   RETURN_IF_ERROR(transport::SendMessage(connector->socket_.get(),
                                          std::as_bytes(std::span(&connector->session_.welcome, 1))));
-  connector->Start(0);
   return connector;
 }
 
-void Connector::Start(uint32_t device) {
+absl::Status Connector::Start(uint32_t device) {
   OnDevice& started = devices_[device];
-  ++running_;
-  started.thread = std::thread([this, device, stream = started.stream.get()] {
-    pthread_setname_np(pthread_self(), absl::StrCat("xpud-send-", device).c_str());
+  const auto run = [this, stream = started.stream.get()] {
     const std::string why = stream->Run();
     {
       MutexLock lock(mutex_);
       if (why_ended_.empty()) why_ended_ = why;
     }
     eventfd_write(ended_.get(), 1);
-  });
+  };
+  auto thread = StartThread(absl::StrCat("xpud-send-", device), run);
+  if (!thread.ok()) {
+    started.stream.reset();
+    return thread.status();
+  }
+  started.thread = *std::move(thread);
+  ++running_;
+  return absl::OkStatus();
 }
 
 absl::Status Connector::OpenDevice(uint32_t device) {
@@ -52,7 +59,7 @@ absl::Status Connector::OpenDevice(uint32_t device) {
   if (opened.stream == nullptr) {
     ASSIGN_OR_RETURN(opened.stream,
                      StreamClient::OpenDevice(options_, session_.key, session_.resumable, device));
-    Start(device);
+    RETURN_IF_ERROR(Start(device));
   }
   opened.fds_sent = true;
   return absl::OkStatus();

@@ -37,7 +37,7 @@ class Connector {
   Connector(const StreamClient::Options& options, UniqueFd socket)
       : options_(options), socket_(std::move(socket)) {}
   // Starts the thread that runs the device's stream.
-  void Start(uint32_t device);
+  absl::Status Start(uint32_t device);
   // Answers one request. Returns false if the library has hung up or breaks the protocol.
   bool TakeRequest();
   absl::Status OpenDevice(uint32_t device);

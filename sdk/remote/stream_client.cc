@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/descriptor_error.h"
 #include "proto/base/spin.h"
 #include "proto/base/status_macros.h"
 #include "proto/control/grpc_status.h"
@@ -58,7 +59,8 @@ absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Create(const Options
                                                                    bool resumable) {
   std::unique_ptr<StreamClient> client(new StreamClient(options, device, resumable));
   client->wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!client->wake_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  if (!client->wake_.valid()) return DescriptorError("eventfd");
+  RETURN_IF_ERROR(client->receiver_.status());
   ASSIGN_OR_RETURN(client->server_, transport::ShmServer::Create(client->fds_));
   return client;
 }

@@ -48,7 +48,7 @@ class StreamClientTest : public testing::Test {
     });
     server_ = builder_.BuildAndStart();
     ASSERT_NE(server_, nullptr);
-    calls_.Start();
+    EXPECT_TRUE(calls_.Start().ok());
   }
   // Opens device 0 as the library, while the connector runs. Returns its transport.
   std::unique_ptr<transport::ShmClient> Library() {

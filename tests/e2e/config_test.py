@@ -111,6 +111,19 @@ class Config(ConfigFolder):
         self.reload(daemon)
         self.assertEqual(self.quota(daemon, None), 5 * GIB)
 
+    def test_what_the_check_refuses_a_start_refuses_without_being_tried_again(self):
+        socket_path = self.folder / "xpud.sock"
+        for wrong in ("metrics-listen: 99999", "metrics-listen: '::1:9464'", "metrics-listen: somewhere:9464", "metrics-listen: unix:/tmp/elsewhere.sock",
+                      "user-clients: 0", "log-level: loud"):
+            self.write(wrong + "\n")
+            check = subprocess.run([BINARIES / "xpuctl", "config", "check", self.file], capture_output=True, text=True)
+            self.assertEqual(check.returncode, EXIT_ERROR, wrong)
+            self.assertIn(f"{self.file}:1:", check.stdout)
+            start = subprocess.run([BINARIES / "xpud", "--config", self.file, "--socket", socket_path, "--exit-when-idle", "0"], capture_output=True, text=True,
+                                   timeout=30)
+            self.assertEqual(start.returncode, EXIT_USAGE, "RestartPreventExitStatus= of the unit")
+            self.assertIn(f"{self.file}:1:", start.stderr)
+
     def test_a_limit_that_was_lowered_counts_for_the_next_client(self):
         self.write("user-clients: 2\n")
         daemon = self.start()

@@ -3,15 +3,19 @@
 import json
 import os
 import pathlib
+import re
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 
-from harness import BINARIES, DaemonTest, wait_until
+from harness import BINARIES, Daemon, DaemonTest, wait_until
 
 EXIT_ERROR = 1
 IN_ONE_ANSWER = 64  # lines
+CLIENTS = 1000  # their lines are more than a pipe holds
 
 
 class Logs(DaemonTest):
@@ -77,6 +81,72 @@ class Logs(DaemonTest):
             self.daemon.close()
             self.assertEqual(process.wait(10), EXIT_ERROR)
             self.assertIn("control plane", process.stderr.read())
+
+
+class FailingCache(unittest.TestCase):
+    def test_is_said_once_and_kernels_are_compiled_all_the_same(self):
+        folder = tempfile.TemporaryDirectory(prefix="xpud-e2e-")
+        self.addCleanup(folder.cleanup)
+        cache = pathlib.Path(folder.name, "cache")
+        daemon = Daemon(BINARIES, pathlib.Path(folder.name, "log"), "--device", "cpu", "--cache-dir", str(cache))
+        self.addCleanup(daemon.close)
+
+        def compute(function: str) -> None:
+            code = f"import numpy, xpud; x = xpud.asarray(numpy.ones(3, 'float32')); print(xpud.{function}(x).numpy())"
+            env = os.environ | {"PYTHONPATH": str(BINARIES.parent / "lib"), "XPUD_ADDRESS": str(daemon.address)}
+            subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, timeout=60)
+
+        def complaints() -> list[str]:
+            return [line for line in daemon.log.read_text().splitlines() if " kernel_cache_failed " in line]
+
+        compute("exp")
+        self.assertEqual(complaints(), [])
+        shutil.rmtree(cache)
+        for function in ("sqrt", "sin", "cos", "tanh"):
+            compute(function)
+        self.assertEqual(len(complaints()), 1)
+        self.assertIn(f"folder={cache} ", complaints()[0])
+        self.assertIn("No such file or directory", complaints()[0])
+
+
+class StalledReader(unittest.TestCase):
+    """Standard error is a pipe that nobody reads."""
+
+    def test_of_standard_error_delays_nobody_and_lines_are_counted(self):
+        folder = tempfile.TemporaryDirectory(prefix="xpud-e2e-")
+        self.addCleanup(folder.cleanup)
+        address = pathlib.Path(folder.name, "xpud.sock")
+        ready, ready_child = os.pipe()
+        daemon = subprocess.Popen([BINARIES / "xpud", "--socket", address, "--device", "cpu", "--cache-dir", f"{folder.name}/cache", "--ready-fd", str(ready_child)],
+                                  stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[ready_child])
+        self.addCleanup(daemon.communicate)
+        self.addCleanup(daemon.kill)
+        os.close(ready_child)
+        self.assertEqual(os.read(ready, 1), b"1")
+        os.close(ready)
+        clients = f"import xpud\nfor _ in range({CLIENTS}): xpud.connect({str(address)!r}).close()"
+        env = os.environ | {"PYTHONPATH": str(BINARIES.parent / "lib")}
+
+        def connect() -> None:
+            subprocess.run([sys.executable, "-c", clients], env=env, check=True, timeout=60)
+
+        def ask() -> str:
+            return subprocess.run([BINARIES / "xpuctl", "--address", address, "status"], check=True, capture_output=True, text=True, timeout=30).stdout
+
+        connect()
+        ask()
+        os.set_blocking(daemon.stderr.fileno(), False)
+        first = daemon.stderr.read()
+        self.assertGreater(len(first), 32 << 10, "the pipe was not full")
+        connect()
+        text = (first + daemon.stderr.read()).decode()
+        counted = re.search(r" warn(?:ing)? log_lines_dropped count=(\d+) ", text)
+        self.assertIsNotNone(counted, text[-2000:])
+        lines = sum(" session_opened " in line for line in text.splitlines())
+        self.assertGreater(int(counted[1]) + lines, CLIENTS)
+        connect()
+        daemon.terminate()
+        self.assertEqual(daemon.wait(20), 0)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -59,6 +61,21 @@ class PrivateDaemon(unittest.TestCase):
         wait_until(lambda: self.daemon_pid() is None, 5)
         self.assertIn("started a private daemon", self.run_clients(1)[0])
         self.assertNotEqual(self.daemon_pid(), crashed)
+
+    def refusal(self, daemon: str, timeout: float) -> str:
+        """Returns why no daemon could be started, with this program in its place."""
+        code = f"import xpud\ntry: xpud.connect(timeout={timeout})\nexcept xpud.ConnectionError as error: print(error)"
+        env = os.environ | self.env | {"XPUD_DAEMON": daemon, "PYTHONPATH": str(BINARIES.parent / "lib")}
+        return subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True, timeout=60).stdout
+
+    def test_one_that_does_not_start_is_refused_with_the_time_and_the_reason(self):
+        log = self.socket.parent / "xpud.log"
+        self.assertRegex(self.refusal("/bin/sleep", 10), r"ended while it started, after \d{1,3} ms: Try .*sleep --help.* " + re.escape(f"({log})"))
+        self.assertRegex(self.refusal("/bin/false", 10), r"ended while it started, after \d{1,3} ms: it logged nothing ")
+        slow = self.socket.parent.parent / "slow"
+        slow.write_text("#!/bin/sh\necho waiting >&2\n(sleep 1) &\n")
+        slow.chmod(0o700)
+        self.assertRegex(self.refusal(str(slow), 0.3), r"did not start within [3-9]\d\d ms: waiting ")
 
     @unittest.skipUnless(os.environ.get("XPUD_TEST_FULL"), "takes over a minute: tools/test --full")
     def test_it_ends_a_minute_after_its_last_client(self):

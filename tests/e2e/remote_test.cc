@@ -298,10 +298,72 @@ class Tls : public Remote {
     setenv("XPUD_TLS_CERT", certificate.empty() ? "" : Path(certificate + ".pem").c_str(), 1);
     setenv("XPUD_TLS_KEY", certificate.empty() ? "" : Path(certificate + ".key").c_str(), 1);
   }
+  bool Logs(const std::string& says) const {
+    return Within(kSoon, [&] { return gateway_->Log().find(says) != std::string::npos; });
+  }
   ~Tls() override {
     for (const char* name : {"XPUD_TLS_CA", "XPUD_TLS_CERT", "XPUD_TLS_KEY"}) unsetenv(name);
   }
 };
+
+// SIGHUP once ended the gateway, with success, so that nothing started it again.
+TEST_F(Tls, CertificatesAndTokensAreReadAgainAndSessionsGoOn) {
+  Authority("ours");
+  Authority("next");
+  Certificate("first", "ours");
+  Certificate("second", "next");
+  const auto install = [&](const std::string& certificate, const std::string& key) {
+    Run("cp " + certificate + ".pem gateway.pem && cp " + key + ".key gateway.key");
+  };
+  const auto reload = [&](const std::string& says) {
+    const size_t before = gateway_->Log().size();
+    SignalProcess(gateway_->pid(), SIGHUP);
+    EXPECT_TRUE(Within(kSoon, [&] { return gateway_->Log().find(says, before) != std::string::npos; }))
+        << gateway_->Log();
+  };
+  install("first", "first");
+  Open({"--tls-cert", Path("gateway.pem"), "--tls-key", Path("gateway.key")});
+  EXPECT_TRUE(Logs("warning certificate_expires_soon path=" + Path("gateway.pem"))) << "in two days";
+  Show("ours", "");
+  const auto session = Connect();
+  ASSERT_TRUE(session.ok()) << session.status();
+  install("second", "first");
+  reload("reload_refused error=\"the key in " + Path("gateway.key") + " is not that of the certificate");
+  EXPECT_TRUE(Connect().ok()) << "the earlier certificate is in force";
+  install("second", "second");
+  reload("info reloaded");
+  Show("next", "");
+  EXPECT_TRUE(Within(2 * kSoon, [&] { return Connect().ok(); })) << gateway_->Log();
+  Show("ours", "");
+  EXPECT_FALSE(Connect().ok());
+  EXPECT_EQ(Double(**session, 3), 6) << "it began with the earlier certificate";
+  std::ofstream(gateway_->token_file()) << "";
+  reload("reload_refused error=\"" + gateway_->token_file());
+}
+
+TEST_F(Tls, AnExpiredCertificateIsNamedInTheLog) {
+  Authority("ours");
+  Certificate("gateway", "ours");
+  Run("openssl x509 -req -in gateway.csr -CA ours.pem -CAkey ours.key -CAcreateserial -days -1 -out "
+      "gateway.pem");
+  Open({"--tls-cert", Path("gateway.pem"), "--tls-key", Path("gateway.key")});
+  EXPECT_TRUE(Logs("error certificate_expired path=" + Path("gateway.pem"))) << gateway_->Log();
+}
+
+TEST_F(Remote, AGatewayServesAgainAfterItsDaemonWasRestarted) {
+  Open();
+  const auto session = Connect();
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(Double(**session, 3), 6);
+  daemon_.Kill(SIGTERM);
+  EXPECT_FALSE(End(**session, 4 * kSoon).ok());
+  EXPECT_FALSE(Connect().ok());
+  daemon_.Restart();
+  const auto next = Connect();
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(Double(**next, 4), 8);
+  EXPECT_GE(StatusOf(gateway_->address(), "uptime_ns"), 0) << "the control plane";
+}
 
 TEST_F(Tls, ClientsWithoutTheRightCertificateAreRefused) {
   Authority("ours");

@@ -43,6 +43,32 @@ class Xpuctl(DaemonTest):
         self.assertIn("no daemon", answer.stdout)
         self.assertEqual(json.loads(self.ask("version", "-o", "json"))["daemon"]["version"], answer.stdout.split()[1])
 
+    def test_version_is_no_error_behind_a_dead_gateway(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = f"127.0.0.1:{server.getsockname()[1]}"
+        answer = xpuctl("--address", address, "version")
+        self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+        self.assertIn("no daemon answers: ", answer.stdout)
+        self.assertNotIn("daemon", json.loads(xpuctl("--address", address, "version", "-o", "json").stdout))
+
+    def test_output_that_cannot_be_written_is_an_error(self):
+        self.ask("quota", "4712", "5GiB")  # an event
+        for program, words in [("xpuctl", words) for words in (["events"], ["logs"], ["logs", "-o", "json"], ["doctor"], ["version"], ["config", "example"],
+                                                               ["completion", "bash"], ["--help"], ["status"], ["ps", "-o", "csv"], ["quota"], ["profile", "list"])] + \
+                              [(name, [word]) for name in ("xpud", "xpud-gateway") for word in ("--help", "--version")]:
+            address = ["--address", self.daemon.address] if program == "xpuctl" else []
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([BINARIES / program, *address, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+            self.assertEqual(done.returncode, EXIT_ERROR, (program, words))
+            self.assertIn("cannot write the output", done.stderr, (program, words))
+
+    def test_doctor_asks_the_daemon_for_its_limits_and_folders(self):
+        _, checks = self.doctor("--address", self.daemon.address)
+        limit = resource.prlimit(self.daemon.pid, resource.RLIMIT_NOFILE)[0]
+        self.assertIn(f"the daemon's limit is {limit}: ", checks["open files"]["found"])
+        cache = next(value["value"] for value in json.loads(self.ask("config", "show", "-o", "json"))["values"] if value["key"] == "cache-dir")
+        self.assertIn(os.environ.get("XDG_CACHE_HOME", str(pathlib.Path.home() / ".cache")) + "/xpud", checks["cache"]["found"], cache)
+
     def test_status_says_who_answers(self):
         status = json.loads(self.ask("status", "-o", "json"))
         self.assertEqual(status["daemon"]["pid"], self.daemon.pid)
@@ -202,14 +228,17 @@ class Xpuctl(DaemonTest):
                          f"other users could replace the socket: chmod o-w {folder}")
         folder.chmod(0o700)
         few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))  # noqa: E731
-        status, checks = self.doctor("--address", self.daemon.address, preexec=few)
+        self.assertEqual(self.doctor("--address", "/nowhere/xpud.sock", preexec=few)[1]["open files"]["result"], "fail")
+        self.assertEqual(self.doctor("--address", self.daemon.address, preexec=few)[0], 0, "the daemon has its own limit")
+        resource.prlimit(self.daemon.pid, resource.RLIMIT_NOFILE, (60, 60))
+        status, checks = self.doctor("--address", self.daemon.address)
         self.assertEqual((status, checks["open files"]["result"]), (EXIT_ERROR, "fail"))
         with tempfile.TemporaryDirectory() as cache:
             kernels = pathlib.Path(cache, "xpud")
             kernels.mkdir()
             for mode, result in ((0o700, "ok"), (0o770, "warn")):
                 kernels.chmod(mode)
-                check = self.doctor("--address", self.daemon.address, env={"XDG_CACHE_HOME": cache})[1]["cache"]
+                check = self.doctor("--address", "/nowhere/xpud.sock", env={"XDG_CACHE_HOME": cache})[1]["cache"]
                 self.assertEqual((check["result"], str(kernels) in check["found"]), (result, True))
 
     def commands(self) -> list[str]:

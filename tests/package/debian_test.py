@@ -167,6 +167,12 @@ class Packages(unittest.TestCase):
         self.assertEqual((served.returncode, served.stderr), (0, ""))
         self.assertNotEqual(self.compute("bob", "XPUD_ADDRESS=127.0.0.1:27070").returncode, 0)
 
+    def test_a_purge_leaves_no_file_of_a_deleted_user(self):
+        self.machine.run("sh", "-c", "install -m 600 -o xpud-gateway -g xpud /dev/null /etc/xpud/token && install -d -o xpud -g xpud /var/tmp/flights")
+        self.machine.run("apt-get", "-q", "purge", "-y", "xpud*", "libxpud*")
+        self.assertEqual(self.machine.run("find", "/", "/run", "-xdev", "(", "-nouser", "-o", "-nogroup", ")").stdout, "")
+        self.assertEqual(self.machine.run("stat", "-c", "%U:%G %a", "/etc/xpud/token", "/var/tmp/flights").stdout, "root:root 600\nroot:root 755\n")
+
     def test_a_purge_leaves_nothing(self):
         self.assertEqual(self.compute("alice").returncode, 0)
         self.assertTrue(set(self.what_there_is()) - set(self.before))

@@ -21,7 +21,7 @@ FENCED = {
     "level_zero/": "Level Zero", "proto/base/ze_ext.h": "Level Zero", "llvm/": "LLVM", "llvm-c/": "LLVM",
     "oneapi/dnnl": "oneDNN", "dnnl": "oneDNN", "grpcpp/": "gRPC", "grpc/": "gRPC", "proto/control/": "gRPC", "proto/remote/remote.": "gRPC",
     "torch/": "PyTorch", "ATen/": "PyTorch", "c10/": "PyTorch", "Python.h": "Python", "cuda.h": "CUDA",
-    "spdlog/": "spdlog", "yaml-cpp/": "yaml-cpp", "absl/synchronization/": "absl::Mutex",
+    "openssl/": "OpenSSL", "spdlog/": "spdlog", "yaml-cpp/": "yaml-cpp", "absl/synchronization/": "absl::Mutex",
 }
 
 
@@ -68,7 +68,7 @@ RULES = (
     Rule("daemon/trace/", ("daemon/executor/api/work_time.h", "daemon/tenant/", "daemon/trace/", "kernels/api/", "proto/base/", "proto/ops/", "proto/wire/")),
     Rule("daemon/stream/", ("daemon/executor/api/", "daemon/handles/", "daemon/memory/", "daemon/stream/", "daemon/tenant/", "daemon/trace/", "kernels/api/", "kernels/dispatch/", "proto/")),
     Rule("daemon/scheduler/", ("daemon/scheduler/", "daemon/stream/device_time.h", "daemon/tenant/", "proto/base/")),
-    Rule("daemon/gateway/", ("daemon/gateway/", "sdk/client/", "xpud/", "proto/"), ("gRPC", "spdlog")),  # a client of the daemon
+    Rule("daemon/gateway/", ("daemon/gateway/", "daemon/telemetry/stderr_sink.h", "sdk/client/", "xpud/", "proto/"), ("gRPC", "spdlog", "OpenSSL")),  # a client of the daemon
     Rule("daemon/telemetry/", ("daemon/", "proto/"), ("spdlog", "gRPC")),  # metrics are read from the control plane's messages
     Rule("daemon/service/", ("daemon/", "proto/"), ("spdlog", "gRPC")),
     Rule("tools/", ("sdk/client/", "sdk/control/", "xpud/", "proto/", "tools/", "daemon/config/"), ("gRPC",)),

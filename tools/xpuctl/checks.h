@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "proto/control/xpud.pb.h"
 #include "tools/xpuctl/command.h"
 
 namespace xpud::xpuctl {
@@ -21,11 +23,13 @@ struct Check {
 };
 using Checks = std::vector<Check>;
 
-void CheckDaemon(const Invocation& invocation, Checks& checks);
+// Returns what the daemon says of itself, if one answers.
+std::optional<v1::Daemon> CheckDaemon(const Invocation& invocation, Checks& checks);
 void CheckKernel(Checks& checks);
-void CheckLimits(Checks& checks);
+// The limits and the cache of `daemon` or, if there is none, those that one started here would have.
+void CheckLimits(const std::optional<v1::Daemon>& daemon, Checks& checks);
 void CheckProcessor(Checks& checks);
-void CheckCache(Checks& checks);
+void CheckCache(const std::optional<v1::Daemon>& daemon, Checks& checks);
 void CheckGpus(Checks& checks);
 
 // Evaluate facts, which are collected elsewhere.
@@ -50,7 +54,8 @@ Check JudgeNvidia(const NvidiaFacts& facts);
 
 struct FolderFacts {
   std::string path;
-  bool exists = false, mine = false;
+  bool exists = false;
+  bool mine = false;  // belongs to the daemon's user, or to this one if no daemon answers
   uint32_t mode = 0;
   uint64_t free_bytes = 0;
 };

@@ -14,22 +14,22 @@
 namespace xpud::xpuctl {
 namespace {
 
-std::string CheckText(const config::File& file) {
-  if (file.problems.empty()) {
+std::string CheckText(const config::File& file, const std::vector<config::Problem>& problems) {
+  if (problems.empty()) {
     const size_t keys = file.settings.size() + (file.quotas_origin ? 1 : 0);
     return absl::StrCat(PrintableText(file.path), ": valid, with ", keys, keys == 1 ? " key\n" : " keys\n");
   }
   std::string text;
-  for (const config::Problem& problem : file.problems)
+  for (const config::Problem& problem : problems)
     absl::StrAppend(&text, PrintableText(config::Describe(file, problem)), "\n");
   return text;
 }
 
-std::string CheckJson(const config::File& file) {
+std::string CheckJson(const config::File& file, const std::vector<config::Problem>& problems) {
   std::string text = absl::StrCat("{\"file\":", JsonString(file.path),
-                                  ",\"valid\":", file.problems.empty() ? "true" : "false", ",\"problems\":[");
-  for (const config::Problem& problem : file.problems) {
-    absl::StrAppend(&text, &problem == &file.problems[0] ? "" : ",", "{\"line\":", problem.line,
+                                  ",\"valid\":", problems.empty() ? "true" : "false", ",\"problems\":[");
+  for (const config::Problem& problem : problems) {
+    absl::StrAppend(&text, &problem == &problems[0] ? "" : ",", "{\"line\":", problem.line,
                     ",\"column\":", problem.column, ",\"text\":", JsonString(problem.text), "}");
   }
   return text + "]}";
@@ -46,8 +46,9 @@ int Check(const Invocation& invocation) {
     return kError;
   }
   const bool table = invocation.output == Output::kTable;
-  std::fputs((table ? CheckText(*file) : Document(CheckJson(*file))).c_str(), stdout);
-  return file->problems.empty() ? kOk : kError;
+  const std::vector<config::Problem> problems = config::ProblemsOf(*file);
+  std::fputs((table ? CheckText(*file, problems) : Document(CheckJson(*file, problems))).c_str(), stdout);
+  return problems.empty() ? kOk : kError;
 }
 
 int Show(const Invocation& invocation) {

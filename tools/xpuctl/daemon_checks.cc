@@ -69,34 +69,40 @@ void CheckState(const v1::GetStatusResponse& status, Checks& checks) {
   }
 }
 
-void AskDaemon(const std::string& socket, Checks& checks) {
+std::optional<v1::Daemon> AskDaemon(const std::string& socket, Checks& checks) {
   auto client = control::Client::Connect(socket);
   const auto version = client.ok() ? client->GetVersion() : client.status();
   if (!version.ok()) {
     checks.push_back({"control", Health::kWarn, std::string(version.status().message()),
                       "the control plane answers root and the daemon's user: run xpuctl as one of them"});
-    return;
+    return std::nullopt;
   }
   checks.push_back(JudgeVersion(*version));
-  if (const auto status = client->GetStatus(); status.ok()) CheckState(*status, checks);
+  const auto status = client->GetStatus();
+  if (!status.ok()) return std::nullopt;
+  CheckState(*status, checks);
+  return status->daemon();
 }
 
 // If no daemon runs, that is a problem only if one was named, or if the system's should run.
 Check JudgeAbsence(const Invocation& invocation, const absl::Status& status) {
   const std::string found(status.message());
   if (!absl::IsNotFound(status)) return {"daemon", Health::kFail, found, "see the check of its socket"};
-  if (!invocation.address.empty())
-    return {"daemon", Health::kFail, found, "start it, or use another --address"};
-  if (!client::EnvironmentAddress().empty())
-    return {"daemon", Health::kFail, found, "start it, or unset XPUD_ADDRESS"};
-  if (access("/run/xpud", F_OK) == 0)
-    return {"daemon", Health::kFail, found, "start the system's daemon: systemctl start xpud"};
-  return {"daemon", Health::kOk, "no daemon is running; the first client starts a private one", ""};
+  switch (client::FindDaemonPlace(invocation.address).whose) {
+    case client::DaemonPlace::Whose::kNamed:
+      return {"daemon", Health::kFail, found,
+              invocation.address.empty() ? "start it, or unset XPUD_ADDRESS"
+                                         : "start it, or use another --address"};
+    case client::DaemonPlace::Whose::kSystem:
+      return {"daemon", Health::kFail, found, "start the system's daemon: systemctl start xpud"};
+    case client::DaemonPlace::Whose::kPrivate:
+      return {"daemon", Health::kOk, "no daemon is running; the first client starts a private one", ""};
+  }
 }
 
 }  // namespace
 
-void CheckDaemon(const Invocation& invocation, Checks& checks) {
+std::optional<v1::Daemon> CheckDaemon(const Invocation& invocation, Checks& checks) {
   const auto socket = client::FindDaemonSocket(invocation.address);
   if (socket.ok()) {
     checks.push_back({"daemon", Health::kOk, "answers at " + *socket, ""});
@@ -104,8 +110,9 @@ void CheckDaemon(const Invocation& invocation, Checks& checks) {
     return AskDaemon(*socket, checks);
   }
   checks.push_back(JudgeAbsence(invocation, socket.status()));
-  const auto places = client::DaemonSockets(invocation.address);
-  if (places.ok() && !absl::IsNotFound(socket.status())) CheckSocket(places->front(), checks);
+  if (!absl::IsNotFound(socket.status()))
+    CheckSocket(client::FindDaemonPlace(invocation.address).address, checks);
+  return std::nullopt;
 }
 
 }  // namespace xpud::xpuctl

@@ -1,6 +1,7 @@
 // doctor: checks whether xpud works on this host, and says what to do if not.
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "tools/xpuctl/checks.h"
 #include "tools/xpuctl/commands.h"
@@ -10,12 +11,12 @@ namespace xpud::xpuctl {
 
 int RunDoctor(const Invocation& invocation) {
   Checks checks;
-  CheckDaemon(invocation, checks);
+  const std::optional<v1::Daemon> daemon = CheckDaemon(invocation, checks);
   CheckKernel(checks);
-  CheckLimits(checks);
+  CheckLimits(daemon, checks);
   CheckProcessor(checks);
   CheckGpus(checks);
-  CheckCache(checks);
+  CheckCache(daemon, checks);
   const bool table = invocation.output == Output::kTable;
   std::fputs((table ? ChecksText(checks) : Document(ChecksJson(checks))).c_str(), stdout);
   const bool fails =

@@ -44,13 +44,22 @@ bool HasBarrier() {
   return commands >= 0 && (commands & MEMBARRIER_CMD_GLOBAL_EXPEDITED) != 0;
 }
 
-Check OpenFiles() {
+// A daemon raises its limit to the hard limit.
+uint64_t FileLimit(const std::optional<v1::Daemon>& daemon) {
+  if (daemon && daemon->has_file_limit()) return daemon->file_limit();
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_max;
+}
+
+Check OpenFiles(const std::optional<v1::Daemon>& daemon) {
+  const uint64_t most = FileLimit(daemon);
   constexpr uint64_t kOwn = 64, kEach = 9;  // descriptors of the daemon, and of a session without GPUs
-  const uint64_t sessions = limit.rlim_max > kOwn ? (limit.rlim_max - kOwn) / kEach : 0;
-  Check check = {"open files", Health::kOk,
-                 absl::StrCat("at most ", limit.rlim_max, ": about ", sessions, " sessions"), ""};
+  const uint64_t sessions = most > kOwn ? (most - kOwn) / kEach : 0;
+  Check check = {
+      "open files", Health::kOk,
+      absl::StrCat(daemon ? "the daemon's limit is " : "at most ", most, ": about ", sessions, " sessions"),
+      ""};
   if (sessions >= 100) return check;
   check.health = sessions == 0 ? Health::kFail : Health::kWarn;
   check.remedy = "raise the hard limit: ulimit -Hn, or LimitNOFILE= of the unit";
@@ -96,13 +105,13 @@ Check HugePages() {
   return check;
 }
 
-FolderFacts LookAt(const std::string& path) {
+FolderFacts LookAt(const std::string& path, uid_t owner) {
   FolderFacts facts = {.path = path};
   struct stat info;
   struct statvfs room;
   if (stat(path.c_str(), &info) != 0) return facts;
   facts.exists = true;
-  facts.mine = info.st_uid == geteuid();
+  facts.mine = info.st_uid == owner;
   facts.mode = info.st_mode;
   if (statvfs(path.c_str(), &room) == 0) facts.free_bytes = uint64_t{room.f_bavail} * room.f_frsize;
   return facts;
@@ -123,8 +132,9 @@ void CheckKernel(Checks& checks) {
       Need("membarrier", HasBarrier(), Health::kWarn, "use Linux 4.16 or later; a sandbox may forbid it"));
 }
 
-void CheckLimits(Checks& checks) {
-  for (const auto check : {OpenFiles, Mappings, Memory, HugePages}) checks.push_back(check());
+void CheckLimits(const std::optional<v1::Daemon>& daemon, Checks& checks) {
+  checks.push_back(OpenFiles(daemon));
+  for (const auto check : {Mappings, Memory, HugePages}) checks.push_back(check());
 }
 
 void CheckProcessor(Checks& checks) {
@@ -144,13 +154,26 @@ void CheckProcessor(Checks& checks) {
   checks.push_back({"amx", Health::kOk, amx ? "available" : "missing; not needed", ""});
 }
 
-void CheckCache(Checks& checks) {
+void CheckCache(const std::optional<v1::Daemon>& daemon, Checks& checks) {
+  if (daemon && daemon->cache_directory().empty()) {
+    checks.push_back({"cache", Health::kWarn, "the daemon keeps no compiled kernels",
+                      "see the reason in its log: xpuctl logs --level warn"});
+    return;
+  }
+  if (daemon) {
+    const FolderFacts facts = LookAt(daemon->cache_directory(), daemon->uid());
+    if (facts.exists) return checks.push_back(JudgeCache(facts));
+    checks.push_back({"cache", Health::kWarn,
+                      facts.path + " is used by the daemon, but was deleted, or this user cannot see it",
+                      "restart the daemon, which creates it"});
+    return;
+  }
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   const bool named = cache != nullptr && *cache != '\0';
   if (!named && home == nullptr) return;
-  checks.push_back(
-      JudgeCache(LookAt(named ? absl::StrCat(cache, "/xpud") : absl::StrCat(home, "/.cache/xpud"))));
+  checks.push_back(JudgeCache(
+      LookAt(named ? absl::StrCat(cache, "/xpud") : absl::StrCat(home, "/.cache/xpud"), geteuid())));
 }
 
 }  // namespace xpud::xpuctl

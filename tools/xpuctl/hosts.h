@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/start_thread.h"
 #include "sdk/control/client.h"
 #include "tools/xpuctl/command.h"
 #include "tools/xpuctl/csv.h"
@@ -34,13 +35,17 @@ class Hosts {
     for (const std::string& name : names_) answers.push_back({name, absl::UnknownError("")});
     std::vector<std::thread> threads;
     for (HostAnswer<Response>& answer : answers) {
-      threads.emplace_back([&answer, call] {
+      const auto ask = [&answer, call] {
         auto client = control::Client::Connect(answer.host);
         if (client.ok())
           answer.response = ((*client).*call)();
         else
           answer.response = client.status();
-      });
+      };
+      if (auto thread = StartThread("xpud-host", ask); thread.ok())
+        threads.push_back(*std::move(thread));
+      else
+        ask();
     }
     for (std::thread& thread : threads) thread.join();
     return answers;

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "proto/base/output.h"
 #include "tools/xpuctl/command.h"
 
 namespace xpud::xpuctl {
@@ -170,4 +171,8 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace xpud::xpuctl
 
-int main(int argc, char** argv) { return xpud::xpuctl::Main(argc, argv); }
+int main(int argc, char** argv) {
+  const int status = xpud::xpuctl::Main(argc, argv);
+  const bool written = xpud::FinishOutput("xpuctl");
+  return status == xpud::xpuctl::kOk && !written ? xpud::xpuctl::kError : status;
+}

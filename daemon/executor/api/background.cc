@@ -1,10 +1,12 @@
 #include "daemon/executor/api/background.h"
 
-#include <pthread.h>
-
 #include <utility>
 
+#include "proto/base/start_thread.h"
+
 namespace xpud::executor {
+
+Background::Background(std::function<void()> wake) : wake_(std::move(wake)) { (void)HasThread(); }
 
 Background::~Background() {
   {
@@ -16,7 +18,7 @@ Background::~Background() {
 }
 
 void Background::Run(std::function<void()> work, std::function<void()> then) {
-  if (!thread_.joinable()) thread_ = std::thread([this] { Main(); });
+  if (!HasThread()) return Do({std::move(work), std::move(then)});
   MutexLock lock(mutex_);
   waiting_.push_back({std::move(work), std::move(then)});
   changed_.NotifyAll();
@@ -33,8 +35,14 @@ void Background::FinishDone() {
   for (const Piece& piece : done) piece.then();
 }
 
+bool Background::HasThread() {
+  if (thread_.joinable()) return true;
+  if (auto started = StartThread("xpud-import", [this] { Main(); }); started.ok())
+    thread_ = *std::move(started);
+  return thread_.joinable();
+}
+
 void Background::Main() {
-  pthread_setname_np(pthread_self(), "xpud-import");
   for (;;) {
     Piece piece;
     {
@@ -44,14 +52,18 @@ void Background::Main() {
       piece = std::move(waiting_.front());
       waiting_.pop_front();
     }
-    piece.work();
-    {
-      MutexLock lock(mutex_);
-      done_.push_back(std::move(piece));
-      any_done_.store(true, std::memory_order_release);
-    }
-    wake_();
+    Do(std::move(piece));
   }
+}
+
+void Background::Do(Piece piece) {
+  piece.work();
+  {
+    MutexLock lock(mutex_);
+    done_.push_back(std::move(piece));
+    any_done_.store(true, std::memory_order_release);
+  }
+  wake_();
 }
 
 }  // namespace xpud::executor

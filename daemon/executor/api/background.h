@@ -1,5 +1,6 @@
 // Runs slow work on a thread of its own, one piece after another, and then a continuation on the lane's
-// thread. REQUIRES: the lane's thread.
+// thread. While the system has no thread left, the work runs on the lane's thread. REQUIRES: the lane's
+// thread.
 #pragma once
 
 #include <deque>
@@ -14,7 +15,7 @@ namespace xpud::executor {
 class Background {
  public:
   // `wake` is called on any thread when FinishDone has something to run.
-  explicit Background(std::function<void()> wake) : wake_(std::move(wake)) {}
+  explicit Background(std::function<void()> wake);
   ~Background();  // waits for the piece that runs; drops the others
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
@@ -27,7 +28,9 @@ class Background {
   struct Piece {
     std::function<void()> work, then;
   };
+  bool HasThread();  // tries to start it
   void Main();
+  void Do(Piece piece);
 
   const std::function<void()> wake_;
   Mutex mutex_;
@@ -36,7 +39,7 @@ class Background {
   std::vector<Piece> done_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> any_done_{false};
-  std::thread thread_;  // started with the first piece
+  std::thread thread_;  // not running if none could be started so far
 };
 
 }  // namespace xpud::executor

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <thread>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "daemon/executor/process/time_keeper.h"
 #include "kernels/library/host_modules.h"
 #include "proto/base/mutex.h"
+#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::executor::process {
@@ -223,12 +225,10 @@ void ServeRing(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, T
   _exit(kExitDeviceLost);  // other threads may be inside the driver
 }
 
-template <typename Body>
-void Start(const char* name, Body body) {
-  std::thread([name, body] {
-    pthread_setname_np(pthread_self(), name);
-    body();
-  }).detach();
+absl::Status StartDetached(const char* name, std::function<void()> body) {
+  ASSIGN_OR_RETURN(std::thread thread, StartThread(name, std::move(body)));
+  thread.detach();
+  return absl::OkStatus();
 }
 
 // Answers kTakeDevice when everything is ready.
@@ -253,18 +253,24 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
   MemoryServer memory_server(device, memory, loss_report);
   CompilerServer compiler_server(*for_compiler, compiler);
   MemoryServer import_server(*for_imports, imports, loss_report);
-  Start("xpud-compile", [&] { compiler_server.Run(); });
-  Start("xpud-import", [&] { import_server.Run(); });
-  Start("xpud-sensors", [&, &exchange = workers.front().second.pages().sensors] {
-    exchange.Serve([&] { return device.ReadSensors(); });
-  });
   TimeKeeper times(device, workers.front().second.pages().times);
-  Start("xpud-times", [&] { times.Serve(); });
   Activity activity;
+  // If one thread cannot be started, the process must end at once: the others use what is on this stack.
+  absl::Status started = StartDetached("xpud-compile", [&] { compiler_server.Run(); });
+  started.Update(StartDetached("xpud-import", [&] { import_server.Run(); }));
+  started.Update(StartDetached("xpud-sensors", [&, &exchange = workers.front().second.pages().sensors] {
+    exchange.Serve([&] { return device.ReadSensors(); });
+  }));
+  started.Update(StartDetached("xpud-times", [&] { times.Serve(); }));
   for (uint32_t i = 0; i < workers.size(); ++i)
-    Start("xpud-append",
-          [&, i] { ServeRing(*workers[i].first, workers[i].second, activity, times, i, loss_report); });
+    started.Update(StartDetached("xpud-append", [&, i] {
+      ServeRing(*workers[i].first, workers[i].second, activity, times, i, loss_report);
+    }));
   Answer description = Describe(device.properties(), static_cast<uint32_t>(devices.size()));
+  if (!started.ok()) {
+    memory.Respond(started, description);
+    _exit(kExitFailed);
+  }
   memory.Respond(absl::OkStatus(), description);
   memory_server.Run();
   return absl::OkStatus();
@@ -279,7 +285,8 @@ bool RunsPtx(const DriverOptions& options) {
 
 [[noreturn]] void ServeDevice(const DriverOptions& options, int index, int rings) {
   pthread_setname_np(pthread_self(), "xpud-spare");
-  if (RunsPtx(options)) Start("xpud-load", [] { kernels::LoadGpuLibraries(); });
+  // Only saves time later: without a thread, the libraries are loaded when they are used.
+  if (RunsPtx(options)) (void)StartDetached("xpud-load", [] { kernels::LoadGpuLibraries(); });
   Channel memory{UniqueFd(kMemoryChannelFd)}, compiler{UniqueFd(kCompilerChannelFd)},
       imports{UniqueFd(kImportChannelFd)};
   const absl::Status loaded = LoadDrivers(options);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "proto/base/descriptor_error.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::executor::process {
@@ -18,7 +19,7 @@ constexpr size_t kPagesBytes = (sizeof(SharedPages) + kPage - 1) / kPage * kPage
 absl::StatusOr<PrivateRing> PrivateRing::Create() {
   ASSIGN_OR_RETURN(UniqueFd fd, CreateSealedMemfd("xpud-executor", kPagesBytes + kRingBytes));
   UniqueFd doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!doorbell.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  if (!doorbell.valid()) return DescriptorError("eventfd");
   return Open(std::move(fd), std::move(doorbell));
 }
 

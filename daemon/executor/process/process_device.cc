@@ -10,7 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/process/launch_batch.h"
 #include "proto/base/check.h"
+#include "proto/base/descriptor_error.h"
 #include "proto/base/mapping.h"
+#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::executor::process {
@@ -112,7 +114,7 @@ absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::AllocateHost(uint64_t
 
 absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::Import(const transport::SharedBytes& memory) {
   UniqueFd fd(dup(memory.fd));
-  if (!fd.valid()) return absl::ErrnoToStatus(errno, "dup failed");
+  if (!fd.valid()) return DescriptorError("dup");
   ASSIGN_OR_RETURN(const uint64_t there, addresses_.hosts.Take(memory.bytes.size()));
   auto imported = std::make_unique<SharedHostMemory>(*this, memory.bytes.data(), there, Mapping());
   RETURN_IF_ERROR(AddHostMemory(there, memory.bytes.size(), std::make_shared<UniqueFd>(std::move(fd))));
@@ -158,7 +160,7 @@ void ProcessDevice::TakeBack(ExecutorProcess& process, uint64_t address, const M
 
 void ProcessDevice::StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) {
   UniqueFd fd(fcntl(memory.fd, F_DUPFD_CLOEXEC, 0));
-  if (!fd.valid()) return done(absl::ErrnoToStatus(errno, "fcntl(F_DUPFD_CLOEXEC) failed"));
+  if (!fd.valid()) return done(DescriptorError("fcntl(F_DUPFD_CLOEXEC)"));
   const auto there = addresses_.clients.Take(memory.bytes.size());
   if (!there.ok()) return done(there.status());
   Memory kept = {memory.bytes.size(), std::make_shared<UniqueFd>(std::move(fd)), Memory::Kind::kClient,
@@ -375,10 +377,14 @@ absl::StatusOr<uint64_t> ProcessDevice::Ask(const kernels::Launch& launch) {
     last_asked_ = launch;
     spare = spare_;
   }
-  std::jthread beside;
-  if (options_.standby && spare != nullptr)
-    beside = std::jthread([spare, &launch] { (void)spare->Ask(launch); });
-  return WithExecutor([&](ExecutorProcess& process) { return process.Ask(launch); });
+  std::thread beside;
+  if (options_.standby && spare != nullptr) {
+    auto started = StartThread("xpud-ask", [spare, &launch] { (void)spare->Ask(launch); });
+    if (started.ok()) beside = *std::move(started);  // otherwise the spare loads the code when it takes over
+  }
+  auto answer = WithExecutor([&](ExecutorProcess& process) { return process.Ask(launch); });
+  if (beside.joinable()) beside.join();
+  return answer;
 }
 
 SensorReadings ProcessDevice::ReadSensors() {

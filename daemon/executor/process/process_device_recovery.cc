@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/process/process_device.h"
+#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::executor::process {
@@ -114,13 +115,17 @@ void ProcessDevice::StartReplacement() {
   }
   replaced_ready_.store(false);
   if (replacer_.joinable()) replacer_.join();
-  replacer_ = std::thread(
-      [this, dead = process_, spare = std::move(spare), memory = memory_, ending = ending_]() mutable {
-        replacement_ = Replace(dead, std::move(spare), memory, ending);
-        replaced_ready_.store(true, std::memory_order_release);
-        options_.wake();
-        if (ending == Ending::kFaulted) dead->Reap();
-      });
+  const auto replace = [this, dead = process_, spare = std::move(spare), memory = memory_, ending = ending_] {
+    replacement_ = Replace(dead, spare, memory, ending);
+    replaced_ready_.store(true, std::memory_order_release);
+    options_.wake();
+    if (ending == Ending::kFaulted) dead->Reap();
+  };
+  auto started = StartThread("xpud-replace", replace);
+  if (started.ok())
+    replacer_ = *std::move(started);
+  else
+    replace();  // the lane waits: its device cannot work before
 }
 
 // On the replacer's thread. Uses the spare, or starts a new executor if there is none.
@@ -143,8 +148,13 @@ ProcessDevice::Replacement ProcessDevice::Replace(const std::shared_ptr<Executor
   std::thread reaper;
   if (dead != nullptr && !dead->Ended()) dead->Kill();
   if (dead != nullptr && ending != Ending::kFaulted) {
-    reaper = std::thread([&] { replacement.end = dead->Reap(); });
-    if (ending == Ending::kHung) reaper.join();
+    const auto reap = [&] { replacement.end = dead->Reap(); };
+    auto started = StartThread("xpud-reap", reap);
+    if (started.ok())
+      reaper = *std::move(started);
+    else
+      reap();
+    if (ending == Ending::kHung && reaper.joinable()) reaper.join();
   }
   replacement.process = TakeDevice(std::move(spare));
   if (reaper.joinable()) reaper.join();
@@ -368,14 +378,16 @@ void ProcessDevice::ProbeNext() {
 void ProcessDevice::StartSpare() {
   if (starting_spare_.exchange(true)) return;
   if (spare_starter_.joinable()) spare_starter_.join();  // the thread has finished
-  spare_starter_ = std::thread([this] {
-    const absl::Status started = KeepSpare();
-    if (!started.ok()) {
-      spdlog::warn("spare_not_started device={} error=\"{}\"", options_.index,
-                   std::string(started.message()));
-    }
+  const auto end = [this](const absl::Status& status) {
+    if (!status.ok())
+      spdlog::warn("spare_not_started device={} error=\"{}\"", options_.index, std::string(status.message()));
     starting_spare_.store(false);
-  });
+  };
+  auto started = StartThread("xpud-spare", [this, end] { end(KeepSpare()); });
+  if (started.ok())
+    spare_starter_ = *std::move(started);
+  else
+    end(started.status());
 }
 
 // A spare without the device takes no device memory. A standby spare has opened the device.

@@ -1,16 +1,22 @@
-// A daemon without file descriptors, address space or places for clients: new clients are refused, and
-// existing ones continue.
+// A daemon without file descriptors, threads, address space or places for clients: new clients are refused,
+// and existing ones continue.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "proto/transport/host_memory.h"
 #include "sdk/client/connect.h"
 #include "tests/conformance/isolation/commands.h"
 #include "tests/conformance/isolation/isolation_test.h"
+#include "tests/conformance/isolation/op_calls.h"
+#include "tests/conformance/isolation/thread_limit.h"
+#include "xpud/tensor.h"
 
 namespace xpud::isolation {
 namespace {
@@ -49,6 +55,7 @@ class Exhaustion : public Isolation {
         sessions.push_back(*std::move(session));
       } else {
         --refusals;
+        refusal_ = TextOf(session.status());
       }
     }
     EXPECT_EQ(refusals, 0) << "nothing was exhausted";
@@ -67,6 +74,7 @@ class Exhaustion : public Isolation {
   }
 
   rlimit old_ = {};
+  std::string refusal_;  // the last one
 };
 
 TEST_F(Exhaustion, OfFileDescriptorsRefusesNewcomersAndKeepsNobodyBusy) {
@@ -74,6 +82,8 @@ TEST_F(Exhaustion, OfFileDescriptorsRefusesNewcomersAndKeepsNobodyBusy) {
   Limit(RLIMIT_NOFILE, static_cast<uint64_t>(before_.files) + 60);
   auto sessions = ConnectUntilRefused(20);
   EXPECT_GT(sessions.size(), 2u);
+  if (!IsRemote())
+    EXPECT_THAT(refusal_, HasSubstr(absl::StrCat("xpud (pid ", daemon_.pid(), ") has reached its limit")));
   const double before = CpuSeconds();
   std::vector<UniqueFd> waiting;
   for (int i = 0; i < 20; ++i) waiting.push_back(ConnectTo(socket()));
@@ -139,6 +149,86 @@ TEST_F(Exhaustion, OfThreadsIsNoClientsToCause) {
   innocent_.ExpectUnharmed();
   sessions.clear();
   ExpectAsBefore({.resident = 32 * kMiB, .mappings = 128});
+}
+
+// Each flight dump, kernel, view and large launch once needed a thread that was started for it.
+class WithoutThreads : public ThreadLimit, public Isolation {
+ protected:
+  explicit WithoutThreads(const std::vector<std::string>& flags = {}) : Isolation(FlagsWith(flags)) {
+    StopInheriting();
+  }
+  ~WithoutThreads() override { std::filesystem::remove_all(folder_); }
+
+  static std::vector<std::string> FlagsWith(std::vector<std::string> flags) {
+    char pattern[] = "/tmp/xpud-flights-XXXXXX";
+    folder_ = mkdtemp(pattern);
+    flags.insert(flags.end(), {"--flight-dumps", folder_});
+    return flags;
+  }
+  static bool HasDump() { return !std::filesystem::is_empty(folder_); }
+  static void Compute(HostileSession& session, const ops::Row& row) {
+    session.Put(RightCall(row).bytes());
+    EXPECT_EQ(TextOf(session.Settle()), "");
+  }
+
+  inline static std::string folder_;
+};
+
+TEST_F(WithoutThreads, TheDaemonServesAndRefusesViewsOnly) {
+  if (IsRemote()) GTEST_SKIP() << "a view is of this machine";
+  Set(0);
+  {
+    HostileSession guest(socket(), "guest");  // a new session
+    PutOperands(guest);
+    for (const ops::Row& row : ops::kRows) {  // new kernels
+      if (row.family == ops::Family::kReduce || row.family == ops::Family::kSort) Compute(guest, row);
+    }
+    const auto view = client::ConnectView(socket(), seconds(10));
+    EXPECT_TRUE(absl::IsResourceExhausted(view.status())) << view.status();
+    EXPECT_THAT(TextOf(view.status()), HasSubstr("ulimit -u"));
+    guest.Put(std::vector<std::byte>(64, std::byte{0xff}));
+    guest.Fate();
+    EXPECT_TRUE(e2e::Within(seconds(10), HasDump));
+  }
+  auto session = daemon_.Connect();  // a large launch, for which there are no workers
+  const Queue queue = session->DefaultQueue(0);
+  const std::vector<float> ones(1 << 20, 1.0F);
+  const auto large = Tensor::FromHost(queue, std::span(ones), {1 << 10, 1 << 10});
+  ASSERT_TRUE(large.ok()) << large.status();
+  EXPECT_TRUE(Matmul(*large, *large).ok());
+  EXPECT_TRUE(queue.Synchronize().ok());
+  innocent_.ExpectUnharmed();
+  EXPECT_TRUE(WasReached());
+  Remove();
+  EXPECT_TRUE(client::ConnectView(socket(), seconds(10)).ok());
+  session.reset();
+  innocent_.ExpectUnharmed();
+}
+
+// However many threads a start gets: it serves, or ends with an error that says what is missing.
+TEST(TooFewThreads, StopAStartWithAReason) {
+  for (const std::string flags : {"--device cpu", "--device cpu --executor process --standby-executor"}) {
+    ThreadLimit limit;
+    char pattern[] = "/tmp/xpud-start-XXXXXX";
+    const std::string folder = mkdtemp(pattern);
+    int status = 1, threads = 0;
+    for (; status != 0 && threads < 64; ++threads) {
+      limit.Set(threads);
+      const std::string command = "timeout -s KILL 30 " + e2e::DaemonBinary() + " --socket " + folder +
+                                  "/xpud.sock --cache-dir " + folder + "/cache --flight-dumps " + folder +
+                                  "/dumps --metrics-listen unix:" + folder +
+                                  "/metrics.sock --exit-when-idle 0 " + flags + " 2>" + folder + "/log";
+      status = WEXITSTATUS(std::system(command.c_str()));
+      std::ifstream file(folder + "/log");
+      const std::string log{std::istreambuf_iterator<char>(file), {}};
+      if (status == 0) break;
+      ASSERT_EQ(status, 1) << "with " << threads << " threads: " << log;
+      ASSERT_THAT(log, HasSubstr("ulimit -u")) << "with " << threads << " threads";
+    }
+    EXPECT_EQ(status, 0);
+    EXPECT_GT(threads, 4);
+    std::filesystem::remove_all(folder);
+  }
 }
 
 TEST_F(Exhaustion, OfDeviceMemoryIsAnErrorOfWhoWantsMore) {
