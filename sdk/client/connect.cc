@@ -108,8 +108,13 @@ absl::StatusOr<View> ConnectView(const std::string& path, std::chrono::milliseco
 absl::StatusOr<Connection> Connect(const ConnectOptions& options, const std::optional<std::string>& tenant) {
   ASSIGN_OR_RETURN(const std::vector<std::string> sockets, DaemonSockets(options.address));
   for (const std::string& path : sockets) {
-    absl::StatusOr<UniqueFd> socket =
-        IsRemoteAddress(path) ? StartConnector(path, options) : ConnectSocket(path);
+    const bool is_remote = IsRemoteAddress(path);
+    absl::StatusOr<UniqueFd> socket = is_remote ? StartConnector(path, options) : ConnectSocket(path);
+    // The daemon was not asked yet: a missing xpud-connect must not look like a missing daemon.
+    if (is_remote && !socket.ok()) {
+      return absl::Status(socket.status().code(), absl::StrCat("cannot reach the xpud daemon at ", path, ": ",
+                                                               socket.status().message()));
+    }
     if (socket.ok()) return Handshake(*std::move(socket), path, options, tenant);
     if (!absl::IsNotFound(socket.status())) return socket.status();
   }
