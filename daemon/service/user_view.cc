@@ -57,7 +57,11 @@ void Remove(Field& field, IsHidden is_hidden) {
 class UserView::Service final : public v1::Control::Service {
  public:
   Service(Control& control, lane::Lanes& lanes, const Tenant& viewer)
-      : all_(control.service()), viewer_(viewer.Text()), trace_(lanes, viewer) {}
+      : all_(control.service()),
+        lanes_(lanes),
+        user_(viewer),
+        viewer_(viewer.Text()),
+        trace_(lanes, viewer) {}
 
   grpc::Status GetVersion(grpc::ServerContext* context, const v1::GetVersionRequest* request,
                           v1::GetVersionResponse* out) override {
@@ -112,15 +116,33 @@ class UserView::Service final : public v1::Control::Service {
     return ToGrpc(trace_.Read(*request, *out));
   }
 
-  grpc::Status ListQuotas(grpc::ServerContext*, const v1::ListQuotasRequest*,
-                          v1::ListQuotasResponse*) override {
-    return Deny("see quotas");
+  // The default, which may be the user's, the user's own, and those of its sessions.
+  grpc::Status ListQuotas(grpc::ServerContext* context, const v1::ListQuotasRequest* request,
+                          v1::ListQuotasResponse* out) override {
+    pace_.Wait();
+    const grpc::Status status = all_.ListQuotas(context, request, out);
+    Remove(*out->mutable_quotas(), [&](const v1::Quota& quota) {
+      if (quota.target_case() == v1::Quota::kSession) return FindOwn(quota.session()) == nullptr;
+      return quota.target_case() == v1::Quota::kUid && Tenant{quota.uid(), quota.tenant_name()} != user_;
+    });
+    return status;
   }
   grpc::Status SetQuota(grpc::ServerContext*, const v1::SetQuotaRequest*, v1::ListQuotasResponse*) override {
     return Deny("set quotas");
   }
-  grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest*, v1::Session*) override {
-    return Deny("close sessions");
+  // A session of another user is not there for this one.
+  grpc::Status CloseSession(grpc::ServerContext* context, const v1::CloseSessionRequest* request,
+                            v1::Session* out) override {
+    pace_.Wait();
+    const auto session = FindOwn(request->session());
+    if (session == nullptr)
+      return ToGrpc(absl::InvalidArgumentError(absl::StrCat("there is no session ", request->session())));
+    v1::ListSessionsResponse list;
+    const grpc::Status status = all_.ListSessions(context, nullptr, &list);
+    for (const v1::Session& each : list.sessions())
+      if (each.id() == request->session()) *out = each;
+    lanes_.Evict(*session, "session closed by its user, with xpuctl kill");
+    return status;
   }
   grpc::Status SetDrain(grpc::ServerContext*, const v1::SetDrainRequest*, v1::SetDrainResponse*) override {
     return Deny("drain the daemon");
@@ -148,8 +170,15 @@ class UserView::Service final : public v1::Control::Service {
                          ": root, the daemon's user, and who may open control.sock")};
   }
 
+  std::shared_ptr<session::Session> FindOwn(uint64_t id) const {
+    auto session = lanes_.registry().Find(id);
+    return session != nullptr && session->peer().tenant == user_ ? session : nullptr;
+  }
+
   v1::Control::Service& all_;
-  const std::string viewer_;
+  lane::Lanes& lanes_;
+  const Tenant user_;
+  const std::string viewer_;  // as `user_` is in messages
   TraceReader trace_;
   Pace pace_;
 };

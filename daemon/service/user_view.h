@@ -1,5 +1,5 @@
-// What the control plane shows to users who are not operators: devices, and their own sessions, whose
-// profiles they may take. It answers gRPC calls on one connection.
+// What the control plane shows to users who are not operators: devices, the quotas that they have, and their
+// own sessions, which they may profile and close. It answers gRPC calls on one connection.
 #pragma once
 
 #include <memory>

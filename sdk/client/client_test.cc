@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -11,9 +12,11 @@
 #include "sdk/client/buffer_ids.h"
 #include "sdk/client/client_name.h"
 #include "sdk/client/host_cache.h"
+#include "sdk/client/program.h"
 #include "sdk/client/remote.h"
 #include "sdk/client/staging.h"
 #include "sdk/client/visible_devices.h"
+#include "xpud/xpud.h"
 
 namespace xpud::client {
 namespace {
@@ -235,6 +238,43 @@ TEST_F(Address, AnotherUsersRuntimeFolderIsNotUsed) {
   EXPECT_EQ(FindDaemonPlace("").folder, "/tmp/xpud-0");
   EXPECT_THAT(MakeUserDirectory(Folder()).message(), HasSubstr("belongs to uid 61001"));
   unsetenv("TMPDIR");
+}
+
+TEST_F(Address, AMissingConnectorIsNamedAndNotTakenForAMissingDaemon) {
+  setenv("XPUD_CONNECT", "/nowhere/xpud-connect", 1);
+  ConnectOptions options;
+  options.address = "127.0.0.1:9";
+  const auto session = Session::Connect(options);
+  unsetenv("XPUD_CONNECT");
+  EXPECT_THAT(session.status().message(), HasSubstr("127.0.0.1:9: XPUD_CONNECT names /nowhere/xpud-connect"));
+}
+
+class Program : public Address {
+ protected:
+  void SetUp() override {
+    Address::SetUp();
+    path_ = std::getenv("PATH");
+    std::filesystem::create_directories(directory_ + "/first/xpud-probe");
+    std::filesystem::create_directory(directory_ + "/second");
+    std::ofstream(directory_ + "/second/xpud-probe") << "#!/bin/sh\n";
+    std::filesystem::permissions(directory_ + "/second/xpud-probe", std::filesystem::perms::owner_all);
+    setenv("PATH", (directory_ + "/first:" + directory_ + "/second").c_str(), 1);
+  }
+  void TearDown() override {
+    setenv("PATH", path_.c_str(), 1);
+    Address::TearDown();
+  }
+  std::string path_;
+};
+
+TEST_F(Program, AFolderOfItsNameIsPassedOver) {
+  EXPECT_EQ(*FindBinary("xpud-probe", "XPUD_PROBE"), directory_ + "/second/xpud-probe");
+}
+
+TEST_F(Program, AFolderThatTheEnvironmentNamesIsRefused) {
+  setenv("XPUD_PROBE", (directory_ + "/first/xpud-probe").c_str(), 1);
+  EXPECT_THAT(FindBinary("xpud-probe", "XPUD_PROBE").status().message(), HasSubstr("is no program"));
+  unsetenv("XPUD_PROBE");
 }
 
 }  // namespace

@@ -107,8 +107,14 @@ absl::StatusOr<View> ConnectView(const std::string& path, std::chrono::milliseco
 
 absl::StatusOr<Connection> Connect(const ConnectOptions& options, const std::optional<std::string>& tenant) {
   const DaemonPlace place = FindDaemonPlace(options.address);
+  const bool is_remote = IsRemoteAddress(place.address);
   absl::StatusOr<UniqueFd> socket =
-      IsRemoteAddress(place.address) ? StartConnector(place.address, options) : ConnectToPlace(place);
+      is_remote ? StartConnector(place.address, options) : ConnectToPlace(place);
+  // The daemon was not asked yet: a missing xpud-connect must not look like a missing daemon.
+  if (is_remote && !socket.ok()) {
+    return absl::Status(socket.status().code(), absl::StrCat("cannot reach the xpud daemon at ",
+                                                             place.address, ": ", socket.status().message()));
+  }
   if (socket.ok()) return Handshake(*std::move(socket), place.address, options, tenant);
   const bool may_start = options.start_daemon && place.whose == DaemonPlace::Whose::kPrivate;
   if (!absl::IsNotFound(socket.status()) || !may_start) return socket.status();

@@ -18,7 +18,11 @@ extern char** environ;
 namespace xpud::client {
 namespace {
 
-bool IsExecutable(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
+// A folder can have the program's name: an installed xpud has lib/xpud beside libxpud.so.
+bool IsExecutable(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error) && access(path.c_str(), X_OK) == 0;
+}
 
 std::string OwnDirectory() {
   Dl_info info;
@@ -32,7 +36,8 @@ std::string OwnDirectory() {
 absl::StatusOr<std::string> FindBinary(const std::string& name, const char* variable) {
   if (const char* named = std::getenv(variable); named != nullptr && *named != '\0') {
     if (IsExecutable(named)) return std::string(named);
-    return absl::NotFoundError(absl::StrCat(variable, " names ", named, ", which cannot be run"));
+    return absl::NotFoundError(
+        absl::StrCat(variable, " names ", named, ", which is no program that can be run"));
   }
   const std::string own = OwnDirectory();
   for (const char* relative : {"/", "/bin/", "/../bin/", "/../../bin/", "/../../../bin/"}) {

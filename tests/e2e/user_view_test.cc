@@ -153,12 +153,8 @@ TEST_F(UserView, ChangesNothingOfTheDaemon) {
   v1::SetQuotaRequest quota;
   quota.set_default_(true);
   const absl::Status refusals[] = {
-      client->SetQuota(quota).status(),
-      client->ListQuotas().status(),
-      client->CloseSession(others_id_).status(),
-      client->SetDrain(true).status(),
-      client->ListEvents(0, false).status(),
-      client->ListLog(0, false, "").status(),
+      client->SetQuota(quota).status(),      client->SetDrain(true).status(),
+      client->ListEvents(0, false).status(), client->ListLog(0, false, "").status(),
       client->GetConfig().status(),
   };
   for (const absl::Status& refusal : refusals) {
@@ -166,6 +162,48 @@ TEST_F(UserView, ChangesNothingOfTheDaemon) {
     EXPECT_THAT(std::string(refusal.message()), HasSubstr("only operators may "));
   }
   EXPECT_FALSE(ConnectAs(0)->GetStatus()->daemon().drained());
+  Work(*others_session_, 1);
+}
+
+TEST_F(UserView, ShowsTheQuotasThatTheUserHas) {
+  auto operators = ConnectAs(0), client = ConnectAs(kUser);
+  ASSERT_TRUE(client.ok()) << client.status();
+  for (const uid_t user : {kUser, kOther}) {
+    v1::SetQuotaRequest request;
+    request.set_uid(user);
+    request.set_bytes(user == kUser ? 64 << 20 : 32 << 20);
+    ASSERT_TRUE(operators->SetQuota(request).ok());
+  }
+  const auto list = client->ListQuotas();
+  ASSERT_TRUE(list.ok()) << list.status();
+  std::vector<std::string> seen;
+  for (const v1::Quota& quota : list->quotas()) {
+    if (quota.device() != 0) continue;
+    seen.push_back(quota.default_()                         ? "default"
+                   : quota.target_case() == v1::Quota::kUid ? "uid:" + std::to_string(quota.uid())
+                                                            : "session:" + std::to_string(quota.session()));
+    if (!quota.default_()) EXPECT_EQ(quota.effective_bytes(), 64u << 20);
+  }
+  EXPECT_THAT(seen,
+              ::testing::UnorderedElementsAre("default", "uid:61001", "session:" + std::to_string(id_)));
+  EXPECT_GT(operators->ListQuotas()->quotas_size(), list->quotas_size()) << "operators see those of others";
+}
+
+TEST_F(UserView, ClosesTheUsersOwnSessionsAndNoOthers) {
+  auto client = ConnectAs(kUser);
+  ASSERT_TRUE(client.ok()) << client.status();
+  const auto refused = client->CloseSession(others_id_);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("there is no session " + std::to_string(others_id_)));
+  Work(*others_session_, 1);
+  const auto closed = client->CloseSession(id_);
+  ASSERT_TRUE(closed.ok()) << closed.status();
+  EXPECT_EQ(closed->client_name(), "mine");
+  EXPECT_EQ(closed->uid(), kUser);
+  EXPECT_THAT(std::string(session_->DefaultQueue(0).Synchronize().message()),
+              HasSubstr("session closed by its user"));
+  EXPECT_TRUE(Within(std::chrono::seconds(5), [&] { return SessionOf(kUser) == 0; }));
   Work(*others_session_, 1);
 }
 

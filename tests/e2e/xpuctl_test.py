@@ -35,7 +35,43 @@ class Xpuctl(DaemonTest):
                       ["ps", "-w", "soon"], ["ps", "-w", "0"], ["ps", "-w", "nan"], ["ps", "-n", "0"], ["ps", "-o"], ["top", "--interval", "nan"]):
             answer = xpuctl("--address", self.daemon.address, *wrong)
             self.assertEqual((answer.returncode, answer.stdout), (EXIT_USAGE, ""), wrong)
-        self.assertEqual(xpuctl("--help").returncode, 0)
+            self.assertRegex(answer.stderr, r"\Axpuctl[^\n]*; see xpuctl [^\n]*--help\n\Z", wrong)
+
+    def test_help_is_there_for_everything_and_for_each_command(self):
+        whole = self.ask("--help")
+        self.assertEqual((self.ask("help"), self.ask("-h")), (whole, whole))
+        self.assertEqual(whole.split("Without a command")[0].count("--once"), 1)
+        for command in self.commands():
+            text = self.ask(command, "--help")
+            self.assertEqual((self.ask("help", command), self.ask(command, "surplus", "more", "than", "allowed", "-h")), (text, text))
+            self.assertTrue(text.startswith(f"usage: xpuctl {command} "), text)
+            self.assertIn("--address", text)
+        events, top = self.ask("events", "--help"), self.ask("top", "--help")
+        self.assertIn("--once", top)
+        self.assertIn("-n COUNT", top)
+        self.assertNotIn("-n COUNT", events)
+        self.assertIn("formats of -o: table json jsonl", events)
+        self.assertEqual(xpuctl("help", "nonsense").returncode, EXIT_USAGE)
+
+    def test_version_is_an_option_too(self):
+        self.assertEqual(xpuctl("--version").stdout, xpuctl("--address", "/nowhere/xpud.sock", "version").stdout.splitlines()[0].replace("  ", " ") + "\n")
+
+    def test_errors_name_what_was_wrong_and_nothing_else(self):
+        def error(*arguments) -> str:
+            answer = xpuctl("--address", self.daemon.address, *arguments)
+            self.assertNotEqual(answer.returncode, 0)
+            return answer.stderr
+        self.assertIn("events does not take -n;", error("events", "-n", "3"))  # but it takes -w
+        self.assertIn("version does not take -w;", error("version", "-w", "3"))
+        self.assertIn("0.05 to 10^6", error("ps", "-w", "1e9"))
+        client = self.client(self.IDLE)
+        client.hear()
+        self.ask("profile", "start", "--all")
+        self.assertIn("cannot write /nowhere/trace: No such file or directory", error("profile", "save", "--all", "/nowhere/trace"))
+        for file, why in (("/nowhere/dump", "No such file or directory"), ("/", "Is a directory")):
+            answer = xpuctl("flight", file)
+            self.assertEqual(answer.returncode, EXIT_ERROR)  # not the status for a missing daemon
+            self.assertIn(f"cannot read {file}: {why}", answer.stderr)
 
     def test_version_is_no_error_without_a_daemon(self):
         answer = xpuctl("--address", "/nowhere/xpud.sock", "version")

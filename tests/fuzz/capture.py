@@ -227,6 +227,7 @@ def main() -> int:
     suites = [f"e2e_{suite}_test" for suite in SUITES]
     for preset, targets in (("release", [*suites, "xpud", "xpuctl", "ze_xpud"]), ("asan-ubsan", ["xpud_fuzzers"])):
         if not (ROOT / f"build/{preset}/build.ninja").exists():
+            subprocess.run(["tools/setup", "--no-build"], cwd=ROOT, check=True)
             subprocess.run(["cmake", "--preset", preset], cwd=ROOT, check=True)
         subprocess.run(["cmake", "--build", f"build/{preset}", "--target", *targets], cwd=ROOT, check=True)
     shutil.rmtree(WORK, ignore_errors=True)

@@ -104,6 +104,7 @@ def run_planted(target: str) -> Result:
 
 def build() -> None:
     if not (BUILD / "build.ninja").exists():
+        subprocess.run(["tools/setup", "--no-build"], cwd=ROOT, check=True, stdout=sys.stderr)
         subprocess.run(["cmake", "--preset", PRESET], cwd=ROOT, check=True)
     jobs = os.environ.get("XPUD_JOBS", str(os.cpu_count()))
     subprocess.run(["cmake", "--build", BUILD, "-j", jobs, "--target", "xpud_fuzzers"], cwd=ROOT, check=True)

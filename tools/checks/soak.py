@@ -176,8 +176,17 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def build() -> None:
+    """Makes the programs, where a fresh clone has none."""
+    if not (BINARIES.parent / "build.ninja").exists():
+        subprocess.run(["tools/setup"], cwd=ROOT, check=True)
+    if not (BINARIES / "stress_client").exists():
+        subprocess.run(["cmake", "--build", BINARIES.parent, "--target", "xpud", "xpuctl", "ze_xpud", "stress_client"], cwd=ROOT, check=True)
+
+
 def main() -> int:
     arguments = parse()
+    build()
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(1 << 31)
     print(f"{arguments.clients} clients for {arguments.minutes:g} minutes, --seed {seed}", flush=True)
     flags = ("--device", arguments.device, "--executor", arguments.executor, "--log-level", "error")

@@ -159,16 +159,16 @@ def fuzz(log: Log) -> Tally:
 
 
 def links(log: Log) -> Tally:
-    """Checks the dependencies, exports and size of the SDK's library."""
+    """Checks the dependencies, exports and size of the SDK's library, and that tools/setup builds what is installed."""
     configure_and_build(log, "release", "xpud_sdk")
-    return unittests(log, "tests/package", patterns=("library_test.py",))
+    return unittests(log, "tests/package", patterns=("library_test.py", "install_rules_test.py"))
 
 
 def install(log: Log) -> None:
     """Installs, then builds and runs programs that find the package as a user would: with CMake and with pkg-config."""
     prefix = ROOT / "build/installed"
     shutil.rmtree(prefix, ignore_errors=True)
-    log.must("cmake", "--build", "build/release", "-j", JOBS, timeout=3000)
+    configure_and_build(log, "release", "xpud_installed")
     log.must("cmake", "--install", "build/release", "--prefix", prefix)
     examples = next(prefix.glob("share/doc/*/examples"))
     consumers = ROOT / "build/consumer"
@@ -181,7 +181,7 @@ def install(log: Log) -> None:
     library = next(prefix.glob("lib/**/libxpud.so")).parent
     log.must("make", "-f", examples / "Makefile", "CXX=clang++-22", cwd=consumers / "make", env={"PKG_CONFIG_PATH": str(library / "pkgconfig")})
     with own_daemon() as env:
-        installed = env | {"XPUD_DAEMON": str(prefix / "bin/xpud"), "LD_LIBRARY_PATH": str(library)}
+        installed = env | {"XPUD_DAEMON": "", "LD_LIBRARY_PATH": str(library)}  # the library finds the daemon that is installed beside it
         log.must(consumers / "package/package_user", env=installed)
         for folder in ("examples", "make"):
             log.must(consumers / folder / "xpud_pipeline", "4", "256", env=installed)
@@ -307,7 +307,7 @@ STAGES = [
     Stage("asan", "wire, session and driver tests under ASan and UBSan, with planted faults", sanitizer("asan-ubsan"), ("setup",)),
     Stage("tsan", "ring and scheduler tests under TSan, with a planted race", sanitizer("tsan"), ("setup",)),
     Stage("fuzz", "libFuzzer for half a minute per target, and planted faults", fuzz, ("setup",)),
-    Stage("links", "libxpud is small and needs neither LLVM nor Level Zero nor gRPC", links, ("setup",)),
+    Stage("links", "libxpud is small and needs neither LLVM nor Level Zero nor gRPC; tools/setup builds all that is installed", links, ("setup",)),
     Stage("install", "install rules; programs built with find_package(xpud) and with pkg-config", install, ("setup",)),
     Stage("python", "the Python client without torch, and its wheel", python, ("setup",)),
     Stage("package", "Debian packages and the wheel, in a bare Debian with systemd: installed, used, upgraded, purged", package, ("setup",), full=True),

@@ -37,8 +37,11 @@ target_link_libraries(xpud_llvm INTERFACE ${XPUD_LLVM})
 # ---- oneDNN 3.2 for GNU OpenMP (kernels/library): PyPI onednn-cpu-gomp and onednn-devel-cpu-gomp, which tools/setup puts into .venv.
 # Binaries find it by their run path: it is copied to build/<preset>/lib, and installed as the daemon's own.
 set(XPUD_ONEDNN_ROOT ${CMAKE_SOURCE_DIR}/.venv CACHE PATH "prefix that holds oneDNN's include and lib")
-find_path(XPUD_ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp PATHS ${XPUD_ONEDNN_ROOT}/include NO_DEFAULT_PATH REQUIRED)
-find_file(XPUD_ONEDNN_LIBRARY libdnnl.so.3 PATHS ${XPUD_ONEDNN_ROOT}/lib NO_DEFAULT_PATH REQUIRED)
+find_path(XPUD_ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp PATHS ${XPUD_ONEDNN_ROOT}/include NO_DEFAULT_PATH)
+find_file(XPUD_ONEDNN_LIBRARY libdnnl.so.3 PATHS ${XPUD_ONEDNN_ROOT}/lib NO_DEFAULT_PATH)
+if(NOT XPUD_ONEDNN_INCLUDE OR NOT XPUD_ONEDNN_LIBRARY)
+  message(FATAL_ERROR "no oneDNN in ${XPUD_ONEDNN_ROOT}: run `tools/setup --no-build`, which installs it into .venv, or set XPUD_ONEDNN_ROOT")
+endif()
 find_library(XPUD_GOMP libgomp.so.1 REQUIRED)
 set(onednn_copy ${CMAKE_BINARY_DIR}/lib/libdnnl.so.3)
 add_custom_command(OUTPUT ${onednn_copy} DEPENDS ${XPUD_ONEDNN_LIBRARY}

@@ -12,6 +12,12 @@ function(xpud_library name)
   endif()
 endfunction()
 
+# xpud_installed: everything that `cmake --install` copies from the build folder. xpud_install_needs(target ...) adds targets to it.
+add_custom_target(xpud_installed)
+function(xpud_install_needs)
+  add_dependencies(xpud_installed ${ARGN})
+endfunction()
+
 # xpud_binary(name SRCS ... DEPS ...): an installed program.
 function(xpud_binary name)
   cmake_parse_arguments(arg "" "" "SRCS;DEPS" ${ARGN})
@@ -19,6 +25,7 @@ function(xpud_binary name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${arg_DEPS})
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  xpud_install_needs(${name})
 endfunction()
 
 # xpud_test(name SRCS ... DEPS ... [LABELS ...] [SHARDS n]): a GoogleTest program. ctest runs it as one test, or as n, each with a part of

@@ -58,12 +58,14 @@ struct Command {
 // The table of commands. Commands()[0] is the default command.
 std::span<const Command> Commands();
 std::span<const Option> GlobalOptions();
+// Returns the global options that a command supports, without those that its own options hide.
+std::vector<Option> GlobalsOf(const Command& command);
 std::span<const ExitMeaning> ExitMeanings();
 const Command* FindCommand(std::string_view name);
 // Returns null if `options` has no option of that name.
 const Option* FindOption(std::span<const Option> options, std::string_view name);
 
-// Prints an error about `command`'s arguments to stderr. Returns kUsage.
+// Prints an error about `command`'s arguments to stderr, in one line. Returns kUsage.
 int RefuseUsage(const char* command, const std::string& reason);
 // Prints `failure` to stderr. Returns kNoDaemon for NotFound, otherwise kError.
 int Report(const absl::Status& failure);

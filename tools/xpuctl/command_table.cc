@@ -24,7 +24,8 @@ constexpr Option kGlobal[] = {
     {"-o", "FORMAT", "table, wide (more columns), json, jsonl (one line per sample) or csv"},
     {"-w", "SECONDS", "repeats at this interval until Ctrl-C", true},
     {"-n", "COUNT", "ends after this many samples", true},
-    {"--help", "", "prints this help"},
+    {"--help", "", "prints this help, or that of a command"},
+    {"--version", "", "prints the version of xpuctl"},
 };
 
 constexpr ExitMeaning kExitMeanings[] = {{kOk, "done"},
@@ -130,6 +131,7 @@ constexpr Command kCommands[] = {
      false,
      {},
      RunCompletion},
+    {"help", "[COMMAND]", 1, "prints this help, or that of a command", {}, false, {}, RunHelp},
     {"man", "", 0, "prints the manual page, for man -l", {}, false, {}, RunManual},
 };
 
@@ -138,6 +140,19 @@ constexpr Command kCommands[] = {
 std::span<const Command> Commands() { return kCommands; }
 std::span<const Option> GlobalOptions() { return kGlobal; }
 std::span<const ExitMeaning> ExitMeanings() { return kExitMeanings; }
+
+std::vector<Option> GlobalsOf(const Command& command) {
+  std::vector<Option> options;
+  for (const Option& option : kGlobal) {
+    const std::string_view name = option.name;
+    const bool hidden = FindOption(command.options, name) != nullptr;
+    if (hidden || name == "--version" || (name == "-o" && command.outputs.empty()) ||
+        (option.repeats && !command.samples))
+      continue;
+    options.push_back(option);
+  }
+  return options;
+}
 
 const Command* FindCommand(std::string_view name) {
   const auto* found =
@@ -151,7 +166,8 @@ const Option* FindOption(std::span<const Option> options, std::string_view name)
 }
 
 int RefuseUsage(const char* command, const std::string& reason) {
-  std::fprintf(stderr, "xpuctl %s: %s; see xpuctl --help\n", command, reason.c_str());
+  std::fprintf(stderr, "xpuctl %s: %s; see xpuctl %s --help\n", command, PrintableText(reason).c_str(),
+               command);
   return kUsage;
 }
 

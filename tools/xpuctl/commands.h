@@ -5,6 +5,9 @@
 
 namespace xpud::xpuctl {
 
+int RunHelp(const Invocation& invocation);
+// Prints what `command` does, and its options. Returns kOk.
+int PrintHelpOf(const Command& command);
 int RunStatus(const Invocation& invocation);
 int RunDevices(const Invocation& invocation);
 int RunPs(const Invocation& invocation);

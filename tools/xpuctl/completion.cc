@@ -21,11 +21,18 @@ std::string Quoted(const std::string& text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
+std::vector<std::string> NamesOfCommands() {
+  std::vector<std::string> names;
+  for (const Command& command : Commands()) names.emplace_back(command.name);
+  return names;
+}
+
 // Returns the words that a command's first argument can be: "[on|off]" has two, "USER" has none.
 std::vector<std::string> Choices(const Command& command) {
   const std::string first = std::vector<std::string>(absl::StrSplit(command.arguments, ' ')).front();
   std::vector<std::string> words;
   for (const absl::string_view word : absl::StrSplit(first, absl::ByAnyChar("[]|"), absl::SkipEmpty())) {
+    if (word == "COMMAND") return NamesOfCommands();
     if (word.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == word.npos) words.emplace_back(word);
   }
   return words;
@@ -45,11 +52,6 @@ bool TakesValue(const Option& option) { return *option.value != '\0'; }
 
 std::string Names(std::span<const Option> options) {
   return absl::StrJoin(options, " ", [](std::string* out, const Option& option) { *out += option.name; });
-}
-
-std::string CommandNames() {
-  return absl::StrJoin(Commands(), " ",
-                       [](std::string* out, const Command& command) { *out += command.name; });
 }
 
 std::string BashReply(const Option& option) {
@@ -74,18 +76,6 @@ std::string BashValues(std::span<const Option> options) {
 std::string BashValuesOf(const Command& command) {
   return absl::StrReplaceAll(BashValues(command.options),
                              {{"    *:", absl::StrCat("    ", command.name, ":")}});
-}
-
-// Returns the global options that a command supports.
-std::vector<Option> GlobalsOf(const Command& command) {
-  std::vector<Option> options;
-  for (const Option& option : GlobalOptions()) {
-    const bool output = std::string_view(option.name) == "-o";
-    const bool own = FindOption(command.options, option.name) != nullptr;
-    if (own || (output && command.outputs.empty()) || (option.repeats && !command.samples)) continue;
-    options.push_back(option);
-  }
-  return options;
 }
 
 std::string GlobalsWithValues() {
@@ -149,7 +139,7 @@ std::string BashCompletion() {
       values, BashValues(GlobalOptions()),
       "  esac\n"
       "  case $command in\n",
-      words, "    *) words='", CommandNames(), " ", Names(GlobalOptions()),
+      words, "    *) words='", absl::StrJoin(NamesOfCommands(), " "), " ", Names(GlobalOptions()),
       "' ;;\n"
       "  esac\n"
       "  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"

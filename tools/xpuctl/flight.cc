@@ -1,10 +1,12 @@
 // flight: shows a session's last commands, also after its end.
 #include <google/protobuf/util/json_util.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -52,9 +54,13 @@ std::string FlightText(const v1::Flight& flight, uint64_t now_ns) {
 
 // Reads a file that the daemon wrote (--flight-dumps).
 absl::StatusOr<v1::ReadFlightResponse> ReadDump(const std::string& path, uint32_t commands) {
+  errno = 0;
   std::ifstream file(path);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.good() && text.empty()) return absl::NotFoundError(absl::StrCat(path, " cannot be read"));
+  std::ostringstream contents;
+  contents << file.rdbuf();  // an error of reading, as of a folder, is a state of `contents`, no exception
+  const std::string text = contents.str();
+  if (!file.is_open() || (text.empty() && errno != 0))
+    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
   v1::ReadFlightResponse flight;
   if (!google::protobuf::util::JsonStringToMessage(text, &flight).ok() || flight.flights().empty())
     return absl::InvalidArgumentError(absl::StrCat(path, " is not a dump of xpud's flight recorder"));

@@ -8,41 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/base/output.h"
+#include "proto/base/text.h"
 #include "tools/xpuctl/command.h"
+#include "tools/xpuctl/commands.h"
 
 namespace xpud::xpuctl {
 namespace {
-
-void PrintOption(FILE* out, int indent, const Option& option) {
-  std::fprintf(out, "%*s%-22s %s\n", indent, "", absl::StrCat(option.name, " ", option.value).c_str(),
-               option.summary);
-}
-
-void PrintUsage(FILE* out) {
-  std::fprintf(out, "usage: xpuctl [OPTION...] [COMMAND]\n\n");
-  for (const Command& command : Commands()) {
-    std::fprintf(out, "  %-10s %s\n", command.name, command.summary);
-    if (*command.arguments) std::fprintf(out, "  %-10s   %s\n", "", command.arguments);
-    for (const Option& option : command.options) PrintOption(out, 15, option);
-  }
-  std::fprintf(out, "\nWithout a command: %s. Options of all commands:\n", Commands()[0].name);
-  for (const Option& option : GlobalOptions()) PrintOption(out, 2, option);
-  std::fprintf(
-      out,
-      "\nWithout --address, xpuctl finds the daemon as clients do: $XPUD_ADDRESS, /run/xpud/xpud.sock, the\n"
-      "user's own. It never starts one. Its credentials for a gateway are $XPUD_TOKEN_FILE, or "
-      "$XPUD_TLS_CERT\n"
-      "and $XPUD_TLS_KEY, as for clients.\nexit status:");
-  for (const ExitMeaning& meaning : ExitMeanings())
-    std::fprintf(out, "%s %d %s", meaning.code == kOk ? "" : ",", meaning.code, meaning.what);
-  std::fputs("\n", out);
-}
-
-int UsageError(const std::string& reason) {
-  std::fprintf(stderr, "xpuctl: %s\n", reason.c_str());
-  PrintUsage(stderr);
-  return kUsage;
-}
 
 // Sets the global option `name`. Returns "" or the reason why `value` is wrong.
 std::string SetGlobal(std::string_view name, const std::string& value, Invocation& invocation) {
@@ -59,7 +30,7 @@ std::string SetGlobal(std::string_view name, const std::string& value, Invocatio
   } else if (name == "-w") {
     double seconds = 0;
     if (!absl::SimpleAtod(value, &seconds) || !(seconds >= 0.05 && seconds <= 1e6))
-      return "-w takes seconds (at least 0.05), not " + value;
+      return "-w takes seconds (0.05 to 10^6), not " + value;
     invocation.every = seconds;
   } else if (!absl::SimpleAtoi(value, &invocation.count) || invocation.count < 1) {
     return "-n takes a number of samples, not " + value;
@@ -84,6 +55,7 @@ class Parser {
       } else if (command_ == nullptr) {
         command_ = FindCommand(word);
         if (command_ == nullptr) trouble = "unknown command " + word;
+        named_ = command_ != nullptr;
       } else {
         invocation_.arguments.push_back(word);
       }
@@ -94,6 +66,9 @@ class Parser {
   }
 
   bool help() const { return help_; }
+  bool version() const { return version_; }
+  bool named() const { return named_; }  // whether a command was named
+  // REQUIRES: named(), or Parse() found no error.
   const Command& command() const { return *command_; }
   const Invocation& invocation() const { return invocation_; }
 
@@ -115,11 +90,13 @@ class Parser {
     } else {
       return name + " needs a value: " + option->value;
     }
-    if (own == nullptr && option->repeats) repeats_ = true;
+    if (own == nullptr && option->repeats) repeats_ = name;
     if (own != nullptr) {
       invocation_.options[name] = value;
     } else if (name == "--help") {
       help_ = true;
+    } else if (name == "--version") {
+      version_ = true;
     } else {
       output_named_ |= name == "-o";
       return SetGlobal(name, value, invocation_);
@@ -143,7 +120,7 @@ class Parser {
     const std::string name = command_->name;
     if (invocation_.arguments.size() > command_->most_arguments)
       return absl::StrCat(name, " does not take ", invocation_.arguments[command_->most_arguments]);
-    if (repeats_ && !command_->samples) return name + " does not take -w and -n";
+    if (!repeats_.empty() && !command_->samples) return absl::StrCat(name, " does not take ", repeats_);
     if (output_named_ && std::ranges::find(command_->outputs, invocation_.output) == command_->outputs.end())
       return absl::StrCat(name, " does not support -o ",
                           kOutputNames[static_cast<size_t>(invocation_.output)]);
@@ -152,7 +129,8 @@ class Parser {
 
   const std::vector<std::string> words_;
   size_t at_ = 0;
-  bool help_ = false, repeats_ = false, output_named_ = false;
+  bool help_ = false, version_ = false, named_ = false, output_named_ = false;
+  std::string repeats_;  // the option for commands that show samples, if one was given
   const Command* command_ = nullptr;
   Invocation invocation_;
 };
@@ -160,11 +138,14 @@ class Parser {
 int Main(int argc, char** argv) {
   Parser parser(argc, argv);
   const std::string trouble = parser.Parse();
-  if (parser.help()) {
-    PrintUsage(stdout);
-    return kOk;
+  if (parser.help()) return parser.named() ? PrintHelpOf(parser.command()) : RunHelp({});
+  if (parser.version()) return std::puts("xpuctl " XPUD_VERSION) < 0 ? kError : kOk;
+  if (!trouble.empty()) {
+    const std::string help =
+        parser.named() ? absl::StrCat("xpuctl ", parser.command().name, " --help") : "xpuctl --help";
+    std::fprintf(stderr, "xpuctl: %s; see %s\n", PrintableText(trouble).c_str(), help.c_str());
+    return kUsage;
   }
-  if (!trouble.empty()) return UsageError(trouble);
   return parser.command().run(parser.invocation());
 }
 

@@ -45,7 +45,8 @@ std::string ManualPage() {
       &text, "The default command is ", Commands()[0].name,
       ".\n"
       "xpuctl finds the daemon as clients do: $XPUD_ADDRESS, /run/xpud/xpud.sock, the user\\(aqs own.\n"
-      "The control plane answers root and the daemon\\(aqs user. xpuctl never starts a daemon.\n"
+      "The control plane answers root and the daemon\\(aqs user; other users see, profile and close their "
+      "own sessions. xpuctl never starts a daemon.\n"
       ".SH COMMANDS\n");
   for (const Command& command : Commands()) text += Describe(command);
   text += ".SH OPTIONS\n";

@@ -1,5 +1,7 @@
 // profile: records what sessions do, saves it as a trace, or sums it up.
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <optional>
 #include <set>
@@ -149,10 +151,12 @@ int Save(const std::string& format, const std::string& file, const ProfileData& 
     return RefuseUsage("profile", absl::StrCat("save -o takes perfetto, chrome or json, not ", format));
   }
   if (file == "-") return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() ? kOk : kError;
+  errno = 0;
   std::ofstream out(file, std::ios::binary | std::ios::trunc);
   out << text;
   out.close();
-  if (!out) return Report(absl::InternalError(absl::StrCat("cannot write ", file, ": is the disk full?")));
+  if (!out)
+    return Report(absl::InternalError(absl::StrCat("cannot write ", file, ": ", std::strerror(errno))));
   size_t commands = 0;
   for (const ProfiledSession& session : data.sessions) commands += session.commands.size();
   std::printf("%s: %zu commands, %s\n", PrintableText(file).c_str(), commands,

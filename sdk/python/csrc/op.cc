@@ -155,16 +155,18 @@ PyObject* CallOp(PyObject* self, PyObject* args, PyObject* keywords) {
 
 // ---- the type
 
-// _describe(doc, defaults): sets the documentation and the default values, which the table lacks.
+// _describe(doc, defaults, signature): sets the documentation, the default values, which the table lacks, and
+// the text of the signature.
 PyObject* Describe(PyObject* self, PyObject* args) {
-  PyObject *doc = nullptr, *defaults = nullptr;
-  if (PyArg_ParseTuple(args, "OO", &doc, &defaults) == 0) return nullptr;
+  PyObject *doc = nullptr, *defaults = nullptr, *signature = nullptr;
+  if (PyArg_ParseTuple(args, "OOO", &doc, &defaults, &signature) == 0) return nullptr;
   OpObject::Value& op = reinterpret_cast<OpObject*>(self)->value;
   if (!PyTuple_Check(defaults) || PyTuple_Size(defaults) > op.row->inputs) {
     PyErr_Format(PyExc_TypeError, "%U has no such defaults: %R", op.name, defaults);
     return nullptr;
   }
   const Ref old_doc(std::exchange(op.doc, NewRef(doc)));
+  const Ref old_signature(std::exchange(op.signature, NewRef(signature)));
   const Ref old_defaults(std::exchange(op.defaults, NewRef(defaults)));
   Py_RETURN_NONE;
 }
@@ -175,6 +177,12 @@ PyObject* OpName(PyObject* self, void* /*closure*/) {
 PyObject* OpDoc(PyObject* self, void* /*closure*/) {
   return NewRef(reinterpret_cast<OpObject*>(self)->value.doc);
 }
+PyObject* OpSignature(PyObject* self, void* /*closure*/) {
+  return NewRef(reinterpret_cast<OpObject*>(self)->value.signature);
+}
+// An op in a class is not bound to its objects. That the type has __get__ makes ops routines for inspect and
+// help(), which then show the signature.
+PyObject* OpGet(PyObject* self, PyObject* /*object*/, PyObject* /*type*/) { return NewRef(self); }
 PyObject* OpText(PyObject* self) {
   return PyUnicode_FromFormat("<xpud op '%U'>", reinterpret_cast<OpObject*>(self)->value.name);
 }
@@ -183,12 +191,14 @@ PyMethodDef methods[] = {{"_describe", Describe, METH_VARARGS, nullptr}, {nullpt
 PyGetSetDef properties[] = {
     {"__name__", OpName, nullptr, nullptr, nullptr},
     {"__doc__", OpDoc, nullptr, nullptr, nullptr},
+    {"__text_signature__", OpSignature, nullptr, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 PyType_Slot slots[] = {
     {Py_tp_dealloc, reinterpret_cast<void*>(Destroy<OpObject>)},
     {Py_tp_call, reinterpret_cast<void*>(CallOp)},
     {Py_tp_repr, reinterpret_cast<void*>(OpText)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(OpGet)},
     {Py_tp_methods, methods},
     {Py_tp_getset, properties},
     {0, nullptr},
@@ -204,6 +214,7 @@ PyObject* MakeOp(const ops::Row& row) {
   op->value.name = PyUnicode_FromString(NamesOf(row).front().c_str());
   op->value.defaults = PyTuple_New(0);
   op->value.doc = PyUnicode_FromString("");
+  op->value.signature = NewRef(Py_None);
   return reinterpret_cast<PyObject*>(op);
 }
 

@@ -20,10 +20,12 @@ struct OpObject {
     PyObject* name = nullptr;      // ATen's name, without overload
     PyObject* defaults = nullptr;  // tuple of default values of the last inputs
     PyObject* doc = nullptr;
+    PyObject* signature = nullptr;  // "(a, b, /, *, out=None)", for inspect and help()
     ~Value() {
       Py_XDECREF(name);
       Py_XDECREF(defaults);
       Py_XDECREF(doc);
+      Py_XDECREF(signature);
     }
   } value;
 };

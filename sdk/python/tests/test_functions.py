@@ -25,6 +25,47 @@ class Close(unittest.TestCase):
         np.testing.assert_allclose(array.numpy().astype(np.float64), tensor.double().numpy(), rtol=tolerance, atol=tolerance, err_msg=str(message))
 
 
+class AlongAnAxis(unittest.TestCase):
+    VALUES = np.random.default_rng(0).integers(-3, 4, (4, 5, 6))
+
+    def assert_same(self, got: xpud.Array, expected: np.ndarray):
+        self.assertEqual(got.dtype.name, str(expected.dtype))
+        np.testing.assert_array_equal(got.numpy(), expected)
+
+    def test_sort_and_argsort_are_numpys_stable_ones(self):
+        for dtype, axis in itertools.product(("float32", "int64", "uint8"), (-1, 0, 1)):
+            values = self.VALUES.astype(dtype)
+            array = xpud.asarray(values)
+            self.assert_same(xpud.sort(array, axis=axis), np.sort(values, axis=axis))
+            self.assert_same(xpud.argsort(array, axis=axis), np.argsort(values, axis=axis, stable=True))
+            self.assert_same(xpud.sort(array, axis=axis, descending=True), np.flip(np.sort(values, axis=axis), axis))
+            self.assert_same(array, values)
+        self.assertEqual(xpud.argsort(xpud.asarray([2, 1, 2, 1]), descending=True).tolist(), [0, 2, 1, 3])
+        self.assertTrue(np.isnan(xpud.sort(xpud.asarray([1.0, float("nan"), 0.0])).numpy()[-1]))
+        with self.assertRaises(IndexError):
+            xpud.sort(xpud.ones(3), axis=1)
+
+    def test_topk_is_the_head_of_a_sort(self):
+        array = xpud.asarray(self.VALUES)
+        for axis, largest in itertools.product((-1, 1), (True, False)):
+            values, positions = xpud.topk(array, 2, axis=axis, largest=largest)
+            self.assert_same(values, np.take(xpud.sort(array, axis=axis, descending=largest).numpy(), range(2), axis))
+            self.assert_same(positions, np.take(xpud.argsort(array, axis=axis, descending=largest).numpy(), range(2), axis))
+        with self.assertRaisesRegex(ValueError, "topk of 7 elements"):
+            xpud.topk(array, 7)
+
+    def test_cumsum_and_cumprod_are_numpys(self):
+        for dtype, axis in itertools.product(("float64", "int32", "bool"), (None, 0, -1)):
+            values = self.VALUES.astype(dtype)
+            for name in ("cumsum", "cumprod"):
+                self.assert_same(getattr(xpud, name)(xpud.asarray(values), axis=axis), getattr(np, name)(values, axis=axis, dtype=None if dtype == "float64" else "int64"))
+        self.assert_same(xpud.cumsum(xpud.asarray(self.VALUES), axis=1, dtype="float32"), np.cumsum(self.VALUES, axis=1, dtype="float32"))
+        self.assertIs(xpud.cumulative_sum, xpud.cumsum)
+
+    def test_concatenate_is_concat(self):
+        self.assertEqual(xpud.concatenate([xpud.ones(2), xpud.zeros(1)]).tolist(), [1.0, 1.0, 0.0])
+
+
 class Products(Close):
     def test_matmul_of_all_shapes(self):
         shapes = (((3, 4), (4, 5)), ((4,), (4,)), ((4,), (4, 5)), ((3, 4), (4,)), ((2, 3, 4), (2, 4, 5)), ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)), ((4,), (2, 4, 5)), ((4,), (3, 2, 4, 1)),
@@ -49,6 +90,29 @@ class Products(Close):
         out = xpud.empty((3, 5))
         self.assertIs(xpud.matmul(xpud.ones((3, 4)), xpud.ones((4, 5)), out=out), out)
         self.assertEqual(out.sum().item(), 60)
+
+    def test_einsum_is_numpys(self):
+        sizes = dict(a=2, b=3, h=2, i=2, j=3, k=4, l=5)
+        for subscripts in ("ij,jk->ik", "bij,bjk->bik", "ij,ij->", "ii->i", "ii", "ij->ji", "i,j->ij", "ij,kj", "...ij,...jk->...ik", "bij,jk", "ij,jk,kl->il",
+                           "i,i", "ij->", "ij->j", "bhi,bhj->bh", "iij,j->i", "ij,ik->ijk", "i...,i...->...", "ij,j -> ij", "ba", "i,jk,l->ilkj", "...,...->..."):
+            words = subscripts.replace(" ", "").split("->")[0].split(",")
+            shapes = [[size for letter in word.replace("...", ".") for size in ((6, 1 + n) if letter == "." else (sizes[letter],))] for n, word in enumerate(words)]
+            for dtype in ("float64", "int32"):
+                arrays = [(np.random.default_rng(n).random(shape) * 10).astype(dtype) for n, shape in enumerate(shapes)]
+                expected, got = np.einsum(subscripts, *arrays), xpud.einsum(subscripts, *map(xpud.asarray, arrays)).numpy()
+                self.assertEqual((got.shape, got.dtype), (expected.shape, expected.dtype), subscripts)
+                np.testing.assert_allclose(got, expected, rtol=1e-12, err_msg=subscripts)
+
+    def test_einsum_refuses_what_does_not_fit(self):
+        a, b = xpud.ones((2, 3)), xpud.ones((3, 4))
+        for subscripts, arrays in (("ij,jk->ik", (a,)), ("ijk,jk->ik", (a, b)), ("ij,ij->ij", (a, b)), ("ij->ik", (a,)), ("ij->ii", (a,)), ("i1->i", (a,)),
+                                   ("ij.->i", (a,)), ("...ijk->i", (a,)), ("ii->i", (a,))):
+            with self.assertRaises(ValueError, msg=subscripts):
+                xpud.einsum(subscripts, *arrays)
+        with self.assertRaises(TypeError):
+            xpud.einsum("ij,jk->ik", a, xpud.ones((3, 4), dtype="float64"))
+        with self.assertRaisesRegex(TypeError, "takes xpud arrays, not ndarray"):
+            xpud.einsum("ij->i", np.ones((2, 3)))
 
     def test_linear_with_activations(self):
         (x, a), (w, b), (bias, c) = draw(2, 7, 12), draw(5, 12, seed=1), draw(5, seed=2)

@@ -87,6 +87,22 @@ class Source(unittest.TestCase):
         self.assertEqual([name for name in xpud.__all__ if callable(getattr(xpud, name)) and not getattr(xpud, name).__doc__], [])
         self.assertEqual([name for name in dir(xpud.Array) if not name.startswith("_") and not getattr(xpud.Array, name).__doc__], [])
 
+    def test_help_shows_signatures_and_no_internals(self):
+        import inspect
+        import pydoc
+        import xpud
+        self.assertEqual(str(inspect.signature(xpud.add)), "(a, b, c=1, /, *, out=None)")
+        self.assertEqual(str(inspect.signature(xpud.ops.cumsum)), "(self, /, *, dim, dtype=None)")
+        for module in (xpud, xpud.ops):
+            text = pydoc.render_doc(module, renderer=pydoc.plaintext)
+            functions = text[text.index("\nFUNCTIONS\n"):text.index("\nDATA\n")]
+            shown = set(re.findall(r"^    (\w+)(?: = \w+)?\(", functions, re.M))
+            wanted = {name for name in module.__all__ if callable(getattr(module, name)) and not isinstance(getattr(module, name), type)}
+            self.assertEqual(wanted - shown, set())
+            for internal in ("functools.partial", "<xpud op", "<function", "{'number'"):
+                self.assertNotIn(internal, text)
+        self.assertIn("sort(array", pydoc.render_doc(xpud.sort, renderer=pydoc.plaintext))
+
     def test_versions_agree(self):
         import xpud
         declared = re.search(r'^version = "(.*)"', (SOURCE / "pyproject.toml").read_text(), re.M).group(1)

@@ -3,7 +3,8 @@ family's descriptor requires (proto/ops/family.h). Rows of a family differ only 
 
 from __future__ import annotations
 
-import functools
+import inspect
+import keyword
 import math
 import typing
 
@@ -278,11 +279,38 @@ def by_descriptor(row: dict, *arrays: Array | typing.Sequence[Array], dtype: DTy
     return outputs if len(outputs) > 1 else outputs[0]
 
 
+def _described(row: dict) -> tuple[inspect.Signature, str]:
+    """Returns the signature and the description of an op that by_descriptor calls."""
+    kinds, first_optional = inspect.Parameter, len(row["parameters"]) - row["optional"]
+    words = [kinds(name, kinds.POSITIONAL_ONLY, default=None if i >= first_optional else kinds.empty) for i, (name, _) in enumerate(row["parameters"])]
+    names = [each[0] for each in (*row["parameters"], *row["attributes"])]
+    if len(set(names)) < len(names) or not all(name.isidentifier() and not keyword.iskeyword(name) for name in names):
+        words = [kinds("arrays", kinds.VAR_POSITIONAL)]
+    number = {"bool": bool, "integer": int, "dimension": int}
+    words += [kinds(name, kinds.KEYWORD_ONLY, default=kinds.empty if default is None else number.get(kind, float)(default))
+              for name, kind, default in row["attributes"]]
+    words += [kinds("dtype", kinds.KEYWORD_ONLY, default=None)] if row["types"] == "sum" else []
+    operands = ", ".join(f"{name} (a list of arrays)" if is_list else name for name, is_list in row["parameters"])
+    text = f"The op {row['aten'].split('|')[0]} of the op table, of the family {row['family']}, on {operands}.\n" \
+           f"Returns {'an array' if row['outputs'] == 1 else 'a tuple of %d arrays' % row['outputs']}."
+    if row["sized_by"] is not None:
+        text += " The size of the result depends on values, and the call waits for it."
+    return inspect.Signature(words), text
+
+
 def function_of(row: dict) -> typing.Callable:
     """Returns a function that calls the op of a row."""
     family = FAMILIES.get(row["family"], by_descriptor)
-    function = functools.partial(family, row)
-    functools.update_wrapper(function, family)
-    function.__name__ = name_of(row)
-    function.__doc__ = f"{family.__doc__}\n\nTypes: {', '.join(each.name for each in row['dtypes'])}."
+
+    def function(*arrays, **options):
+        return family(row, *arrays, **options)
+
+    if family is by_descriptor:
+        function.__signature__, text = _described(row)
+    else:
+        signature = inspect.signature(family)
+        function.__signature__, text = signature.replace(parameters=list(signature.parameters.values())[1:]), family.__doc__
+    function.__name__ = function.__qualname__ = name_of(row)
+    function.__module__ = "xpud.ops"
+    function.__doc__ = f"{text}\n\nTypes: {', '.join(each.name for each in row['dtypes'])}."
     return function

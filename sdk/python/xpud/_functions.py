@@ -8,11 +8,11 @@ import typing
 
 import numpy
 
-from . import _index, _table, ops
+from . import _einsum, _index, _table, ops
 from ._array import Array
 from ._creation import arange, asarray
 from ._families import axis_of, execute
-from ._types import BY_NAME, result_type
+from ._types import BY_NAME, dtype as to_dtype, result_type
 
 if typing.TYPE_CHECKING:
     from ._types import DTypeLike
@@ -97,12 +97,62 @@ def stack(arrays: typing.Sequence[Array], /, *, axis: int = 0) -> Array:
     return concat([expand_dims(array, axis_of(axis, array.ndim + 1)) for array in arrays], axis=axis if axis >= 0 else axis + arrays[0].ndim + 1)
 
 
+concatenate = concat  # NumPy's name
+
+
 def flip(array: Array, /, *, axis: Axis = None) -> Array:
     """Returns a copy with the order along the axes reversed."""
     for each in range(array.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,):
         size = array.shape[axis_of(each, array.ndim)]
         array = take(array, arange(size - 1, -1, -1, device=array.device), axis=each)
     return array
+
+
+# ---- along an axis
+
+
+def sort(array: Array, /, *, axis: int = -1, descending: bool = False) -> Array:
+    """Returns a copy that is sorted along an axis. Equal elements keep their order. NaN counts as larger than every number."""
+    return _sorted(array, axis, descending)[0]
+
+
+def argsort(array: Array, /, *, axis: int = -1, descending: bool = False) -> Array:
+    """Returns the positions, of int64, at which the elements of sort() were along the axis. Equal elements keep their order."""
+    return _sorted(array, axis, descending)[1]
+
+
+def _sorted(array: Array, axis: int, descending: bool) -> tuple[Array, Array]:
+    return getattr(ops, "sort")(array, dim=axis_of(axis, max(array.ndim, 1)), descending=builtins.bool(descending))
+
+
+def topk(array: Array, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
+    """Returns the k largest (or smallest) elements along an axis, the first of them first, and their positions, of int64."""
+    axis = axis_of(axis, max(array.ndim, 1))
+    if not 0 <= k <= (array.shape[axis] if array.ndim else 1):
+        raise ValueError(f"topk of {k} elements along axis {axis} of shape {array.shape}")
+    cut = (slice(None),) * axis + (slice(0, k),) if array.ndim else ...
+    values, positions = _sorted(array, axis, largest)
+    return values[cut].copy(), positions[cut].copy()
+
+
+def cumsum(array: Array, /, *, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
+    """Returns the sums of the elements up to each one along an axis; None: of the flattened array. Integers and bool give int64, unless dtype= is
+    given."""
+    return _scanned("cumsum", array, axis, dtype)
+
+
+def cumprod(array: Array, /, *, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
+    """Returns the products of the elements up to each one along an axis; None: of the flattened array. Types as of cumsum."""
+    return _scanned("cumprod", array, axis, dtype)
+
+
+def _scanned(name: str, array: Array, axis: int | None, dtype: DTypeLike | None) -> Array:
+    if axis is None:
+        array, axis = array.reshape(-1), 0
+    return getattr(ops, name)(array, dim=axis_of(axis, max(array.ndim, 1)), dtype=None if dtype is None else to_dtype(dtype))
+
+
+cumulative_sum, cumulative_prod = cumsum, cumprod  # the standard's names
 
 
 # ---- positions
@@ -283,6 +333,16 @@ def _batched(a: Array, b: Array, out: Array | None) -> Array:
     right = broadcast_to(b, (*batch, *b.shape[-2:])).reshape(count, *b.shape[-2:])
     made = ops.mm(left, right, out=out)
     return made.reshape(*batch, *made.shape[-2:]) if len(batch) != 1 else made
+
+
+def einsum(subscripts: str, /, *arrays: Array) -> Array:
+    """Returns the sums of products that `subscripts` describes, as numpy.einsum: einsum("bij,bjk->bik", a, b). `...` stands for further
+    dimensions, which broadcast. Without "->", the result has the letters that appear once, in alphabetical order.
+
+    Arrays are multiplied from left to right, as matrices where they have floating types. Raises ValueError if the subscripts do not fit the
+    arrays, and TypeError if the arrays differ in type.
+    """
+    return _einsum.einsum(subscripts, arrays)
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None, /, *, activation: str | None = None) -> Array:

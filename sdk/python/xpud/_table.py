@@ -50,13 +50,15 @@ def _letters(row: dict) -> set[str]:
 
 
 def _document(row: dict) -> str:
-    head = f"{row['names'][0]}({signature(row)[0]})\n\n"
+    note = _NOTES.get(row["types"], "")
     if row["family"] == "map":
-        body = f"{row['formula']}, for each element. Arrays broadcast as in NumPy; numbers take the arrays' type."
+        body = f"{row['formula']}, for each element. Arrays broadcast as in NumPy; numbers take the arrays' type.\n{note}"
+        errors = "Raises TypeError for other types, and ValueError for shapes that do not broadcast or arrays of different devices."
     else:
-        body = f"Over `axis` (a number, a tuple, None: all); initial | step | merge | finish: {row['formula']}."
-    return f"{head}{body}\n{_NOTES.get(row['types'], '')}\n\nTypes: {_types_text(row)}.\n" \
-           "Raises TypeError for other types, and ValueError for shapes that do not broadcast or arrays of different devices."
+        body = f"{row['names'][0]} over `axis`: a number, a tuple of numbers, or None for all axes; keepdims=True keeps them with size 1.\n{note}\n\n" \
+               f"Formula: {row['formula']} (initial value of p | p with an element a | p and p2 of two parts merged | result)."
+        errors = "Raises TypeError for other types, and IndexError for an axis that there is not."
+    return f"{body}\n\nTypes: {_types_text(row)}.\n{errors}"
 
 
 def exported(taken: typing.Container[str]) -> dict[str, dict]:
@@ -75,4 +77,4 @@ def exported(taken: typing.Container[str]) -> dict[str, dict]:
 def describe() -> None:
     for row in ROWS:
         if row["op"] is not None:
-            row["op"]._describe(_document(row), DEFAULTS.get(row["names"][0], ()))
+            row["op"]._describe(_document(row), DEFAULTS.get(row["names"][0], ()), f"({signature(row)[0]})")
