@@ -68,13 +68,15 @@ def main() -> int:
             for done, _ in enumerate(concurrent.futures.as_completed(building), 1):
                 print(f"\r  [{done}/{len(building)}]", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
-        objects = [each.result() for each in building]
-        module = package / "torch_xpud" / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
+        objects = {source: each.result() for source, each in zip(sources, building)}
+        alone = [objects.pop(source) for source in sources if source.name == "first_use.cc"]  # a module of its own: sdk/torch/CMakeLists.txt
         libraries = [f"-l:{path.name}" for path in sorted((BUNDLE / "lib").glob("libabsl_*.so*"))]
-        subprocess.run([command[0], "-shared", "-o", module, *objects, f"-L{torch_root}/lib", "-ltorch_python", "-ltorch_cpu", "-lc10",
-                        "-l:libstdc++.so.6",  # the one that torch uses; where only the static one has its usual name, that would be linked in
-                        f"-L{BUNDLE}/lib", "-Wl,--as-needed", *libraries, "-Wl,--disable-new-dtags",
-                        f"-Wl,-rpath,{BUNDLE}/lib:{torch_root}/lib", "-pthread"], check=True)
+        for name, parts in (("_C", objects.values()), ("_first_use", alone)):
+            module = package / "torch_xpud" / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
+            subprocess.run([command[0], "-shared", "-o", module, *parts, f"-L{torch_root}/lib", "-ltorch_python", "-ltorch_cpu", "-lc10",
+                            "-l:libstdc++.so.6",  # the one that torch uses; where only the static one has its usual name, that would be linked in
+                            f"-L{BUNDLE}/lib", "-Wl,--as-needed", *libraries, "-Wl,--disable-new-dtags",
+                            f"-Wl,-rpath,{BUNDLE}/lib:{torch_root}/lib", "-pthread"], check=True)
     install = [sys.executable, SOURCE / "sdk/torch/python/install.py", "--library", package]
     if options.target:
         install += ["--target", options.target]

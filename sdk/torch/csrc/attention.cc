@@ -10,6 +10,7 @@
 
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/generator.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/list_command.h"
 #include "sdk/torch/csrc/operand.h"
 
@@ -190,8 +191,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> AttentionBackward(
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(Attention));
-  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", TORCH_FN(AttentionBackward));
+  m.impl("_scaled_dot_product_fused_attention_overrideable", XPUD_FN(Attention));
+  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", XPUD_FN(AttentionBackward));
 }
 
 }  // namespace

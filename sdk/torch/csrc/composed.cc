@@ -12,6 +12,7 @@
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/map.h"
 #include "sdk/torch/csrc/reduce.h"
 
@@ -313,35 +314,35 @@ Tensor& EyeOfSizes(int64_t n, int64_t columns, Tensor& out) {
 Tensor& Eye(int64_t n, Tensor& out) { return EyeOfSizes(n, n, out); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("eye.out", TORCH_FN(Eye));
-  m.impl("eye.m_out", TORCH_FN(EyeOfSizes));
-  m.impl("max", TORCH_FN(Max));
-  m.impl("min", TORCH_FN(Min));
-  m.impl("aminmax", TORCH_FN(MinAndMax));
-  m.impl("max.dim", TORCH_FN(MaxDim));
-  m.impl("min.dim", TORCH_FN(MinDim));
-  m.impl("std.correction", TORCH_FN(StdCorrection));
-  m.impl("std_mean.correction", TORCH_FN(StdMean));
-  m.impl("norm.ScalarOpt_dim", TORCH_FN(Norm));
-  m.impl("norm.ScalarOpt_dim_dtype", TORCH_FN(NormOfType));
-  m.impl("channel_shuffle", TORCH_FN(ChannelShuffle));
-  m.impl("var_mean.correction", TORCH_FN(VarMean));
-  m.impl("tril", TORCH_FN(Tril));
-  m.impl("tril_indices", TORCH_FN(IndicesOfTriangle<true>));
-  m.impl("triu_indices", TORCH_FN(IndicesOfTriangle<false>));
-  m.impl("triu", TORCH_FN(Triu));
-  m.impl("addr", TORCH_FN(Addr));
-  m.impl("nonzero_static", TORCH_FN(NonzeroOfSize));
-  m.impl("trace", TORCH_FN(Trace));
-  m.impl("vdot", TORCH_FN(Vdot));
-  m.impl("addbmm", TORCH_FN(Addbmm));
-  m.impl("addbmm_", TORCH_FN(AddbmmInPlace));
-  m.impl("linalg_cross", TORCH_FN(Cross));
-  m.impl("renorm", TORCH_FN(Renorm));
-  m.impl("conj_physical_", TORCH_FN(ConjugateInPlace));
-  m.impl("conj_physical.out", TORCH_FN(ConjugateOut));
-  m.impl("count_nonzero.dim_IntList", TORCH_FN(CountNonzero));
-  m.impl("equal", TORCH_FN(Equal));
+  m.impl("eye.out", XPUD_FN(Eye));
+  m.impl("eye.m_out", XPUD_FN(EyeOfSizes));
+  m.impl("max", XPUD_FN(Max));
+  m.impl("min", XPUD_FN(Min));
+  m.impl("aminmax", XPUD_FN(MinAndMax));
+  m.impl("max.dim", XPUD_FN(MaxDim));
+  m.impl("min.dim", XPUD_FN(MinDim));
+  m.impl("std.correction", XPUD_FN(StdCorrection));
+  m.impl("std_mean.correction", XPUD_FN(StdMean));
+  m.impl("norm.ScalarOpt_dim", XPUD_FN(Norm));
+  m.impl("norm.ScalarOpt_dim_dtype", XPUD_FN(NormOfType));
+  m.impl("channel_shuffle", XPUD_FN(ChannelShuffle));
+  m.impl("var_mean.correction", XPUD_FN(VarMean));
+  m.impl("tril", XPUD_FN(Tril));
+  m.impl("tril_indices", XPUD_FN(IndicesOfTriangle<true>));
+  m.impl("triu_indices", XPUD_FN(IndicesOfTriangle<false>));
+  m.impl("triu", XPUD_FN(Triu));
+  m.impl("addr", XPUD_FN(Addr));
+  m.impl("nonzero_static", XPUD_FN(NonzeroOfSize));
+  m.impl("trace", XPUD_FN(Trace));
+  m.impl("vdot", XPUD_FN(Vdot));
+  m.impl("addbmm", XPUD_FN(Addbmm));
+  m.impl("addbmm_", XPUD_FN(AddbmmInPlace));
+  m.impl("linalg_cross", XPUD_FN(Cross));
+  m.impl("renorm", XPUD_FN(Renorm));
+  m.impl("conj_physical_", XPUD_FN(ConjugateInPlace));
+  m.impl("conj_physical.out", XPUD_FN(ConjugateOut));
+  m.impl("count_nonzero.dim_IntList", XPUD_FN(CountNonzero));
+  m.impl("equal", XPUD_FN(Equal));
 }
 
 }  // namespace

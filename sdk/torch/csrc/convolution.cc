@@ -9,6 +9,7 @@
 
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 
 namespace xpud::shim {
 namespace {
@@ -229,8 +230,8 @@ std::tuple<Tensor, Tensor, Tensor> ConvolutionBackward(const Tensor& gradient, c
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("convolution_overrideable", TORCH_FN(Convolution));
-  m.impl("convolution_backward_overrideable", TORCH_FN(ConvolutionBackward));
+  m.impl("convolution_overrideable", XPUD_FN(Convolution));
+  m.impl("convolution_backward_overrideable", XPUD_FN(ConvolutionBackward));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/float8.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/map.h"
 
 namespace xpud::shim {
@@ -244,13 +245,13 @@ at::Tensor LazyClone(const at::Tensor& self) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_lazy_clone", TORCH_FN(LazyClone));
-  m.impl("_copy_from", TORCH_FN(CopyFrom));
-  m.impl("_copy_from_and_resize", TORCH_FN(CopyFromAndResize));
-  m.impl("_local_scalar_dense", TORCH_FN(LocalScalarDense));
-  m.impl("fill_.Scalar", TORCH_FN(FillScalar));
-  m.impl("fill_.Tensor", TORCH_FN(FillTensor));
-  m.impl("zero_", TORCH_FN(Zero));
+  m.impl("_lazy_clone", XPUD_FN(LazyClone));
+  m.impl("_copy_from", XPUD_FN(CopyFrom));
+  m.impl("_copy_from_and_resize", XPUD_FN(CopyFromAndResize));
+  m.impl("_local_scalar_dense", XPUD_FN(LocalScalarDense));
+  m.impl("fill_.Scalar", XPUD_FN(FillScalar));
+  m.impl("fill_.Tensor", XPUD_FN(FillTensor));
+  m.impl("zero_", XPUD_FN(Zero));
 }
 // The default kernels resolve the bit and call copy_ again, which would never end.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }

@@ -8,6 +8,7 @@
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 
 namespace xpud::shim {
 namespace {
@@ -109,10 +110,10 @@ Tensor CtcLossBackwardOfTensors(const Tensor& gradient, const Tensor& probs, con
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_ctc_loss", TORCH_FN(CtcLoss));
-  m.impl("_ctc_loss.Tensor", TORCH_FN(CtcLossOfTensors));
-  m.impl("_ctc_loss_backward", TORCH_FN(CtcLossBackward));
-  m.impl("_ctc_loss_backward.Tensor", TORCH_FN(CtcLossBackwardOfTensors));
+  m.impl("_ctc_loss", XPUD_FN(CtcLoss));
+  m.impl("_ctc_loss.Tensor", XPUD_FN(CtcLossOfTensors));
+  m.impl("_ctc_loss_backward", XPUD_FN(CtcLossBackward));
+  m.impl("_ctc_loss_backward.Tensor", XPUD_FN(CtcLossBackwardOfTensors));
 }
 
 }  // namespace

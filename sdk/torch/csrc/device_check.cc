@@ -8,6 +8,7 @@
 
 #include "proto/ops/invalid_index.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/map.h"
 
 namespace xpud::shim {
@@ -56,8 +57,8 @@ void AssertAsync(const Tensor& self) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_assert_async", TORCH_FN(AssertAsync));
-  m.impl("_assert_async.msg", TORCH_FN(AssertAsyncMessage));
+  m.impl("_assert_async", XPUD_FN(AssertAsync));
+  m.impl("_assert_async.msg", XPUD_FN(AssertAsyncMessage));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/reduce.h"
 
 namespace xpud::shim {
@@ -150,10 +151,10 @@ Tensor PdistBackward(const Tensor& gradient, const Tensor& self, double p, const
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_cdist_forward", TORCH_FN(Cdist));
-  m.impl("_cdist_backward", TORCH_FN(CdistBackward));
-  m.impl("_pdist_forward", TORCH_FN(Pdist));
-  m.impl("_pdist_backward", TORCH_FN(PdistBackward));
+  m.impl("_cdist_forward", XPUD_FN(Cdist));
+  m.impl("_cdist_backward", XPUD_FN(CdistBackward));
+  m.impl("_pdist_forward", XPUD_FN(Pdist));
+  m.impl("_pdist_backward", XPUD_FN(PdistBackward));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/scatter.h"
 #include "sdk/torch/csrc/segments.h"
 
@@ -230,12 +231,12 @@ Tensor& EmbeddingRenorm_(Tensor& self, const Tensor& indices, double max_norm, d
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_embedding_bag", TORCH_FN(EmbeddingBag));
-  m.impl("_embedding_bag_forward_only", TORCH_FN(EmbeddingBagForward));
-  m.impl("_embedding_bag_backward", TORCH_FN(EmbeddingBagBackward));
-  m.impl("_embedding_bag_dense_backward", TORCH_FN(EmbeddingBagDenseBackward));
-  m.impl("_embedding_bag_per_sample_weights_backward", TORCH_FN(SampleWeightsBackward));
-  m.impl("embedding_renorm_", TORCH_FN(EmbeddingRenorm_));
+  m.impl("_embedding_bag", XPUD_FN(EmbeddingBag));
+  m.impl("_embedding_bag_forward_only", XPUD_FN(EmbeddingBagForward));
+  m.impl("_embedding_bag_backward", XPUD_FN(EmbeddingBagBackward));
+  m.impl("_embedding_bag_dense_backward", XPUD_FN(EmbeddingBagDenseBackward));
+  m.impl("_embedding_bag_per_sample_weights_backward", XPUD_FN(SampleWeightsBackward));
+  m.impl("embedding_renorm_", XPUD_FN(EmbeddingRenorm_));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "sdk/torch/csrc/allocator.h"
 #include "sdk/torch/csrc/errors.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/runtime.h"
 
 namespace xpud::shim {
@@ -166,22 +167,22 @@ at::Tensor& SetNothing(at::Tensor& self) {
 void RecordStream(at::Tensor&, c10::Stream) {}  // not needed: a free waits for the last use on every stream
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("empty.memory_format", TORCH_FN(EmptyMemoryFormat));
-  m.impl("empty_strided", TORCH_FN(EmptyStrided));
-  m.impl("as_strided", TORCH_FN(AsStrided));
-  m.impl("view", TORCH_FN(View));
-  m.impl("_reshape_alias", TORCH_FN(ReshapeAlias));
-  m.impl("unfold", TORCH_FN(Unfold));
-  m.impl("view_as_real", TORCH_FN(ViewAsReal));
-  m.impl("view_as_complex", TORCH_FN(ViewAsComplex));
-  m.impl("is_set_to", TORCH_FN(IsSetTo));
-  m.impl("record_stream", TORCH_FN(RecordStream));
-  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(HasCompatibleShallowCopyType));
-  m.impl("resize_", TORCH_FN(Resize));
-  m.impl("set_.source_Storage_storage_offset", TORCH_FN(SetStorageOffset));
-  m.impl("set_.source_Storage", TORCH_FN(SetStorage));
-  m.impl("set_.source_Tensor", TORCH_FN(SetTensor));
-  m.impl("set_", TORCH_FN(SetNothing));
+  m.impl("empty.memory_format", XPUD_FN(EmptyMemoryFormat));
+  m.impl("empty_strided", XPUD_FN(EmptyStrided));
+  m.impl("as_strided", XPUD_FN(AsStrided));
+  m.impl("view", XPUD_FN(View));
+  m.impl("_reshape_alias", XPUD_FN(ReshapeAlias));
+  m.impl("unfold", XPUD_FN(Unfold));
+  m.impl("view_as_real", XPUD_FN(ViewAsReal));
+  m.impl("view_as_complex", XPUD_FN(ViewAsComplex));
+  m.impl("is_set_to", XPUD_FN(IsSetTo));
+  m.impl("record_stream", XPUD_FN(RecordStream));
+  m.impl("_has_compatible_shallow_copy_type", XPUD_FN(HasCompatibleShallowCopyType));
+  m.impl("resize_", XPUD_FN(Resize));
+  m.impl("set_.source_Storage_storage_offset", XPUD_FN(SetStorageOffset));
+  m.impl("set_.source_Storage", XPUD_FN(SetStorage));
+  m.impl("set_.source_Tensor", XPUD_FN(SetTensor));
+  m.impl("set_", XPUD_FN(SetNothing));
 }
 // A composite operator: if the backend has a kernel, Autograd's key needs one as well.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {

@@ -9,6 +9,7 @@
 #include "proto/base/mutex.h"
 #include "sdk/torch/csrc/complex.h"
 #include "sdk/torch/csrc/host_call.h"
+#include "sdk/torch/csrc/kernel.h"
 
 namespace xpud::shim {
 namespace {
@@ -78,6 +79,7 @@ void AnnounceFallback(const c10::OperatorHandle& op, const torch::jit::Stack& st
 }
 
 void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const BelowAutocast scope;
   if (RunComplex(op, stack)) return;
   AnnounceFallback(op, *stack);
   CallOnHost(op, stack);

@@ -8,6 +8,7 @@
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 
 namespace xpud::shim {
 namespace {
@@ -96,9 +97,9 @@ Tensor UnfoldBackward(const Tensor& gradient, IntArrayRef sizes, int64_t dim, in
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("unfold_backward", TORCH_FN(UnfoldBackward));
-  m.impl("im2col", TORCH_FN(Im2col));
-  m.impl("col2im", TORCH_FN(Col2im));
+  m.impl("unfold_backward", XPUD_FN(UnfoldBackward));
+  m.impl("im2col", XPUD_FN(Im2col));
+  m.impl("col2im", XPUD_FN(Col2im));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/list_command.h"
 #include "sdk/torch/csrc/map.h"
 #include "sdk/torch/csrc/variants.h"
@@ -256,6 +257,7 @@ class BoxedForeach final : public c10::OperatorKernel {
   }
   // Runs PyTorch's own loop over the single operator.
   static void Compose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    const BelowAutocast scope;
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
                        stack);  // the composite loop also serves CPU
   }
@@ -354,10 +356,10 @@ std::vector<at::Tensor> ForeachMax(TensorList self) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_foreach_copy_", TORCH_FN(ForeachCopy));
-  m.impl("_foreach_zero_", TORCH_FN(ForeachZero));
-  m.impl("_foreach_norm.Scalar", TORCH_FN(ForeachNorm));
-  m.impl("_foreach_max", TORCH_FN(ForeachMax));
+  m.impl("_foreach_copy_", XPUD_FN(ForeachCopy));
+  m.impl("_foreach_zero_", XPUD_FN(ForeachZero));
+  m.impl("_foreach_norm.Scalar", XPUD_FN(ForeachNorm));
+  m.impl("_foreach_max", XPUD_FN(ForeachMax));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/operand.h"
 
 namespace xpud::shim {
@@ -169,10 +170,10 @@ std::tuple<Tensor, Tensor> HistogramOfCount(const Tensor& self, int64_t bins,
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("histogram.bins_tensor", TORCH_FN(HistogramOfEdges));
-  m.impl("histogram.bin_ct", TORCH_FN(HistogramOfCount));
-  m.impl("histc", TORCH_FN(Histc));
-  m.impl("bincount", TORCH_FN(Bincount));
+  m.impl("histogram.bins_tensor", XPUD_FN(HistogramOfEdges));
+  m.impl("histogram.bin_ct", XPUD_FN(HistogramOfCount));
+  m.impl("histc", XPUD_FN(Histc));
+  m.impl("bincount", XPUD_FN(Bincount));
 }
 
 }  // namespace

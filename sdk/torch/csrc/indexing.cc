@@ -15,6 +15,7 @@
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/map.h"
 #include "sdk/torch/csrc/positions.h"
 
@@ -327,16 +328,16 @@ Tensor Roll(const Tensor& self, c10::IntArrayRef shifts, c10::IntArrayRef dims) 
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("linspace.out", TORCH_FN(LinspaceOut));
-  m.impl("logspace.out", TORCH_FN(LogspaceOut));
-  m.impl("flip", TORCH_FN(Flip));
-  m.impl("roll", TORCH_FN(Roll));
-  m.impl("cat", TORCH_FN(Cat));
-  m.impl("arange.start_out", TORCH_FN(ArangeOut));
-  m.impl("index_select", TORCH_FN(IndexSelect));
-  m.impl("gather", TORCH_FN(Gather));
-  m.impl("index.Tensor", TORCH_FN(IndexTensor));
-  m.impl("masked_select", TORCH_FN(MaskedSelect));
+  m.impl("linspace.out", XPUD_FN(LinspaceOut));
+  m.impl("logspace.out", XPUD_FN(LogspaceOut));
+  m.impl("flip", XPUD_FN(Flip));
+  m.impl("roll", XPUD_FN(Roll));
+  m.impl("cat", XPUD_FN(Cat));
+  m.impl("arange.start_out", XPUD_FN(ArangeOut));
+  m.impl("index_select", XPUD_FN(IndexSelect));
+  m.impl("gather", XPUD_FN(Gather));
+  m.impl("index.Tensor", XPUD_FN(IndexTensor));
+  m.impl("masked_select", XPUD_FN(MaskedSelect));
 }
 
 }  // namespace

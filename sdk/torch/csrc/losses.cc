@@ -12,6 +12,7 @@
 #include "sdk/torch/csrc/device_check.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/map.h"
 #include "sdk/torch/csrc/reduce.h"
 
@@ -387,32 +388,32 @@ Tensor GluBackward(const Tensor& gradient, const Tensor& self, int64_t dim) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("mse_loss", TORCH_FN(MseLoss));
-  m.impl("mse_loss_backward", TORCH_FN(MseLossBackward));
-  m.impl("smooth_l1_loss", TORCH_FN(SmoothL1Loss));
-  m.impl("smooth_l1_loss_backward", TORCH_FN(SmoothL1LossBackward));
-  m.impl("huber_loss", TORCH_FN(HuberLoss));
-  m.impl("huber_loss_backward", TORCH_FN(HuberLossBackward));
-  m.impl("binary_cross_entropy", TORCH_FN(BinaryCrossEntropy));
-  m.impl("binary_cross_entropy_backward", TORCH_FN(BinaryCrossEntropyBackward));
-  m.impl("multi_margin_loss", TORCH_FN(MultiMarginLoss));
-  m.impl("multi_margin_loss_backward", TORCH_FN(MultiMarginLossBackward));
-  m.impl("multilabel_margin_loss_forward", TORCH_FN(MultilabelMarginLoss));
-  m.impl("multilabel_margin_loss_backward", TORCH_FN(MultilabelMarginLossBackward));
-  m.impl("nll_loss2d_forward", TORCH_FN(NllLoss2d));
-  m.impl("nll_loss2d_backward", TORCH_FN(NllLoss2dBackward));
-  m.impl("log_sigmoid_forward", TORCH_FN(LogSigmoid));
-  m.impl("log_sigmoid_backward", TORCH_FN(LogSigmoidBackward));
-  m.impl("logit", TORCH_FN(Logit));
-  m.impl("logit.out", TORCH_FN(LogitOut));
-  m.impl("softshrink", TORCH_FN(Softshrink));
-  m.impl("softshrink.out", TORCH_FN(SoftshrinkOut));
-  m.impl("heaviside", TORCH_FN(Heaviside));
-  m.impl("heaviside.out", TORCH_FN(HeavisideOut));
-  m.impl("logit_backward", TORCH_FN(LogitBackward));
-  m.impl("_prelu_kernel_backward", TORCH_FN(PreluBackward));
-  m.impl("glu", TORCH_FN(Glu));
-  m.impl("glu_backward", TORCH_FN(GluBackward));
+  m.impl("mse_loss", XPUD_FN(MseLoss));
+  m.impl("mse_loss_backward", XPUD_FN(MseLossBackward));
+  m.impl("smooth_l1_loss", XPUD_FN(SmoothL1Loss));
+  m.impl("smooth_l1_loss_backward", XPUD_FN(SmoothL1LossBackward));
+  m.impl("huber_loss", XPUD_FN(HuberLoss));
+  m.impl("huber_loss_backward", XPUD_FN(HuberLossBackward));
+  m.impl("binary_cross_entropy", XPUD_FN(BinaryCrossEntropy));
+  m.impl("binary_cross_entropy_backward", XPUD_FN(BinaryCrossEntropyBackward));
+  m.impl("multi_margin_loss", XPUD_FN(MultiMarginLoss));
+  m.impl("multi_margin_loss_backward", XPUD_FN(MultiMarginLossBackward));
+  m.impl("multilabel_margin_loss_forward", XPUD_FN(MultilabelMarginLoss));
+  m.impl("multilabel_margin_loss_backward", XPUD_FN(MultilabelMarginLossBackward));
+  m.impl("nll_loss2d_forward", XPUD_FN(NllLoss2d));
+  m.impl("nll_loss2d_backward", XPUD_FN(NllLoss2dBackward));
+  m.impl("log_sigmoid_forward", XPUD_FN(LogSigmoid));
+  m.impl("log_sigmoid_backward", XPUD_FN(LogSigmoidBackward));
+  m.impl("logit", XPUD_FN(Logit));
+  m.impl("logit.out", XPUD_FN(LogitOut));
+  m.impl("softshrink", XPUD_FN(Softshrink));
+  m.impl("softshrink.out", XPUD_FN(SoftshrinkOut));
+  m.impl("heaviside", XPUD_FN(Heaviside));
+  m.impl("heaviside.out", XPUD_FN(HeavisideOut));
+  m.impl("logit_backward", XPUD_FN(LogitBackward));
+  m.impl("_prelu_kernel_backward", XPUD_FN(PreluBackward));
+  m.impl("glu", XPUD_FN(Glu));
+  m.impl("glu_backward", XPUD_FN(GluBackward));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/float8.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/low_precision.h"
 
 namespace xpud::shim {
@@ -171,11 +172,11 @@ Tensor ScaledMm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const T
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_int_mm", TORCH_FN(IntMm));
-  m.impl("_weight_int8pack_mm", TORCH_FN(Int8Weight));
-  m.impl("_convert_weight_to_int4pack", TORCH_FN(PackInt4));
-  m.impl("_weight_int4pack_mm", TORCH_FN(Int4Weight));
-  m.impl("_scaled_mm", TORCH_FN(ScaledMm));
+  m.impl("_int_mm", XPUD_FN(IntMm));
+  m.impl("_weight_int8pack_mm", XPUD_FN(Int8Weight));
+  m.impl("_convert_weight_to_int4pack", XPUD_FN(PackInt4));
+  m.impl("_weight_int4pack_mm", XPUD_FN(Int4Weight));
+  m.impl("_scaled_mm", XPUD_FN(ScaledMm));
 }
 
 }  // namespace

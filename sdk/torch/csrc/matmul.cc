@@ -7,6 +7,7 @@
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/low_precision.h"
 #include "sdk/torch/csrc/operand.h"
 
@@ -231,14 +232,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LinearBackward(const at::Tensor& 
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("mm", TORCH_FN(Mm));
-  m.impl("addmm", TORCH_FN(Addmm));
-  m.impl("bmm", TORCH_FN(Bmm));
-  m.impl("baddbmm", TORCH_FN(Baddbmm));
-  m.impl("addmv", TORCH_FN(Addmv));
-  m.impl("dot", TORCH_FN(Dot));
-  m.impl("linear", TORCH_FN(Linear));
-  m.impl("linear_backward", TORCH_FN(LinearBackward));
+  m.impl("mm", XPUD_FN(Mm));
+  m.impl("addmm", XPUD_FN(Addmm));
+  m.impl("bmm", XPUD_FN(Bmm));
+  m.impl("baddbmm", XPUD_FN(Baddbmm));
+  m.impl("addmv", XPUD_FN(Addmv));
+  m.impl("dot", XPUD_FN(Dot));
+  m.impl("linear", XPUD_FN(Linear));
+  m.impl("linear_backward", XPUD_FN(LinearBackward));
 }
 
 }  // namespace

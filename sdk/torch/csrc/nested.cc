@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "sdk/torch/csrc/command.h"
+#include "sdk/torch/csrc/kernel.h"
 
 #include <algorithm>
 #include <array>
@@ -285,14 +286,14 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
-  m.impl("native_layer_norm", TORCH_FN(LayerNorm));
-  m.impl("native_layer_norm_backward", TORCH_FN(LayerNormBackward));
-  m.impl("sum.dim_IntList", TORCH_FN(Sum));
-  m.impl("_nested_sum_backward", TORCH_FN(SumBackward));
-  m.impl("_native_multi_head_attention", TORCH_FN(MultiHeadAttention));
-  m.impl("_transformer_encoder_layer_fwd", TORCH_FN(EncoderLayer));
-  m.impl("_fused_sdp_choice", TORCH_FN(ChooseAttention));
-  m.impl("is_pinned", TORCH_FN(IsPinned));
+  m.impl("native_layer_norm", XPUD_FN(LayerNorm));
+  m.impl("native_layer_norm_backward", XPUD_FN(LayerNormBackward));
+  m.impl("sum.dim_IntList", XPUD_FN(Sum));
+  m.impl("_nested_sum_backward", XPUD_FN(SumBackward));
+  m.impl("_native_multi_head_attention", XPUD_FN(MultiHeadAttention));
+  m.impl("_transformer_encoder_layer_fwd", XPUD_FN(EncoderLayer));
+  m.impl("_fused_sdp_choice", XPUD_FN(ChooseAttention));
+  m.impl("is_pinned", XPUD_FN(IsPinned));
   // Registered one by one, because a composite kernel precedes a backend's fallback.
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findOp(name);
@@ -307,10 +308,10 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_nested_from_padded", TORCH_FN(FromPadded));
-  m.impl("_nested_tensor_from_mask", TORCH_FN(FromMask));
-  m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(IsLeftAligned));
-  m.impl("_nested_view_from_buffer", TORCH_FN(ViewOfBuffer));
+  m.impl("_nested_from_padded", XPUD_FN(FromPadded));
+  m.impl("_nested_tensor_from_mask", XPUD_FN(FromMask));
+  m.impl("_nested_tensor_from_mask_left_aligned", XPUD_FN(IsLeftAligned));
+  m.impl("_nested_view_from_buffer", XPUD_FN(ViewOfBuffer));
 }
 
 }  // namespace

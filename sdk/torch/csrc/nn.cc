@@ -11,6 +11,7 @@
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 
 namespace xpud::shim {
 namespace {
@@ -354,18 +355,18 @@ Tensor NllBackward(const Tensor& gradient, const Tensor& self, const Tensor& tar
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_softmax", TORCH_FN(Softmax));
-  m.impl("_log_softmax", TORCH_FN(LogSoftmax));
-  m.impl("_softmax_backward_data", TORCH_FN(SoftmaxBackward));
-  m.impl("_log_softmax_backward_data", TORCH_FN(LogSoftmaxBackward));
-  m.impl("native_layer_norm", TORCH_FN(LayerNorm));
-  m.impl("native_layer_norm_backward", TORCH_FN(LayerNormBackward));
-  m.impl("_fused_rms_norm", TORCH_FN(RmsNorm));
-  m.impl("_fused_rms_norm_backward", TORCH_FN(RmsNormBackward));
-  m.impl("embedding", TORCH_FN(Embedding));
-  m.impl("embedding_dense_backward", TORCH_FN(EmbeddingBackward));
-  m.impl("nll_loss_forward", TORCH_FN(NllForward));
-  m.impl("nll_loss_backward", TORCH_FN(NllBackward));
+  m.impl("_softmax", XPUD_FN(Softmax));
+  m.impl("_log_softmax", XPUD_FN(LogSoftmax));
+  m.impl("_softmax_backward_data", XPUD_FN(SoftmaxBackward));
+  m.impl("_log_softmax_backward_data", XPUD_FN(LogSoftmaxBackward));
+  m.impl("native_layer_norm", XPUD_FN(LayerNorm));
+  m.impl("native_layer_norm_backward", XPUD_FN(LayerNormBackward));
+  m.impl("_fused_rms_norm", XPUD_FN(RmsNorm));
+  m.impl("_fused_rms_norm_backward", XPUD_FN(RmsNormBackward));
+  m.impl("embedding", XPUD_FN(Embedding));
+  m.impl("embedding_dense_backward", XPUD_FN(EmbeddingBackward));
+  m.impl("nll_loss_forward", XPUD_FN(NllForward));
+  m.impl("nll_loss_backward", XPUD_FN(NllBackward));
 }
 
 }  // namespace

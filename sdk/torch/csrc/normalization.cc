@@ -8,6 +8,7 @@
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/map.h"
 #include "sdk/torch/csrc/reduce.h"
 
@@ -338,14 +339,14 @@ Three BatchNormUpdateBackward(const Tensor& gradient, const Tensor& input, const
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_native_batch_norm_legit", TORCH_FN(BatchNormLegit));
-  m.impl("_native_batch_norm_legit.no_stats", TORCH_FN(BatchNormWithoutStatistics));
-  m.impl("_batch_norm_with_update", TORCH_FN(BatchNormWithUpdate));
-  m.impl("batch_norm_backward", TORCH_FN(BatchNormUpdateBackward));
-  m.impl("native_batch_norm", TORCH_FN(BatchNorm));
-  m.impl("native_batch_norm_backward", TORCH_FN(BatchNormBackward));
-  m.impl("native_group_norm", TORCH_FN(GroupNorm));
-  m.impl("native_group_norm_backward", TORCH_FN(GroupNormBackward));
+  m.impl("_native_batch_norm_legit", XPUD_FN(BatchNormLegit));
+  m.impl("_native_batch_norm_legit.no_stats", XPUD_FN(BatchNormWithoutStatistics));
+  m.impl("_batch_norm_with_update", XPUD_FN(BatchNormWithUpdate));
+  m.impl("batch_norm_backward", XPUD_FN(BatchNormUpdateBackward));
+  m.impl("native_batch_norm", XPUD_FN(BatchNorm));
+  m.impl("native_batch_norm_backward", XPUD_FN(BatchNormBackward));
+  m.impl("native_group_norm", XPUD_FN(GroupNorm));
+  m.impl("native_group_norm_backward", XPUD_FN(GroupNormBackward));
 }
 
 }  // namespace

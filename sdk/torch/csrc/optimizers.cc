@@ -8,6 +8,7 @@
 
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/list_command.h"
 #include "sdk/torch/csrc/map.h"
 
@@ -306,16 +307,16 @@ Tensor& UpdateScale(Tensor& self, Tensor& growth_tracker, const Tensor& found_in
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_fused_adam_", TORCH_FN((Adam<kAdam, at::_ops::_fused_adam_>)));
-  m.impl("_fused_adam_.tensor_lr", TORCH_FN((AdamWithRate<kAdam, at::_ops::_fused_adam__tensor_lr>)));
-  m.impl("_fused_adamw_", TORCH_FN((Adam<kAdamW, at::_ops::_fused_adamw_>)));
-  m.impl("_fused_adamw_.tensor_lr", TORCH_FN((AdamWithRate<kAdamW, at::_ops::_fused_adamw__tensor_lr>)));
-  m.impl("_fused_sgd_", TORCH_FN(Sgd));
-  m.impl("_fused_sgd_.tensor_lr", TORCH_FN(SgdWithRate));
-  m.impl("_fused_adagrad_", TORCH_FN(Adagrad));
-  m.impl("_fused_adagrad_.tensor_lr", TORCH_FN(AdagradWithRate));
-  m.impl("_amp_foreach_non_finite_check_and_unscale_", TORCH_FN(Unscale));
-  m.impl("_amp_update_scale_", TORCH_FN(UpdateScale));
+  m.impl("_fused_adam_", XPUD_FN(Adam<kAdam, at::_ops::_fused_adam_>));
+  m.impl("_fused_adam_.tensor_lr", XPUD_FN(AdamWithRate<kAdam, at::_ops::_fused_adam__tensor_lr>));
+  m.impl("_fused_adamw_", XPUD_FN(Adam<kAdamW, at::_ops::_fused_adamw_>));
+  m.impl("_fused_adamw_.tensor_lr", XPUD_FN(AdamWithRate<kAdamW, at::_ops::_fused_adamw__tensor_lr>));
+  m.impl("_fused_sgd_", XPUD_FN(Sgd));
+  m.impl("_fused_sgd_.tensor_lr", XPUD_FN(SgdWithRate));
+  m.impl("_fused_adagrad_", XPUD_FN(Adagrad));
+  m.impl("_fused_adagrad_.tensor_lr", XPUD_FN(AdagradWithRate));
+  m.impl("_amp_foreach_non_finite_check_and_unscale_", XPUD_FN(Unscale));
+  m.impl("_amp_update_scale_", XPUD_FN(UpdateScale));
 }
 
 }  // namespace

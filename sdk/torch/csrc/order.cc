@@ -13,6 +13,7 @@
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 
 namespace xpud::shim {
 namespace {
@@ -161,14 +162,14 @@ ValuesAndIndices Mode(const Tensor& self, int64_t dim, bool keep) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("sort.stable", TORCH_FN(SortStable));
-  m.impl("topk", TORCH_FN(TopK));
-  m.impl("kthvalue", TORCH_FN(KthValue));
-  m.impl("median.dim", TORCH_FN((MedianDim<at::_ops::median_dim, MedianOf>)));
-  m.impl("nanmedian.dim", TORCH_FN((MedianDim<at::_ops::nanmedian_dim, NanMedianOf>)));
-  m.impl("median", TORCH_FN((Median<at::_ops::median, MedianOf>)));
-  m.impl("nanmedian", TORCH_FN((Median<at::_ops::nanmedian, NanMedianOf>)));
-  m.impl("mode", TORCH_FN(Mode));
+  m.impl("sort.stable", XPUD_FN(SortStable));
+  m.impl("topk", XPUD_FN(TopK));
+  m.impl("kthvalue", XPUD_FN(KthValue));
+  m.impl("median.dim", XPUD_FN(MedianDim<at::_ops::median_dim, MedianOf>));
+  m.impl("nanmedian.dim", XPUD_FN(MedianDim<at::_ops::nanmedian_dim, NanMedianOf>));
+  m.impl("median", XPUD_FN(Median<at::_ops::median, MedianOf>));
+  m.impl("nanmedian", XPUD_FN(Median<at::_ops::nanmedian, NanMedianOf>));
+  m.impl("mode", XPUD_FN(Mode));
 }
 
 }  // namespace

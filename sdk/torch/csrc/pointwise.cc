@@ -11,6 +11,7 @@
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/generator.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/map.h"
 
 namespace xpud::shim {
@@ -186,17 +187,17 @@ Tensor RemainderScalar(const Tensor& self, const at::Scalar& other) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("remainder.Scalar", TORCH_FN(RemainderScalar));
-  m.impl("gelu", TORCH_FN(Gelu));
-  m.impl("gelu_backward", TORCH_FN(GeluBackward));
-  m.impl("clamp", TORCH_FN(Clamp));
-  m.impl("clamp.Tensor", TORCH_FN(ClampTensor));
-  m.impl("where.self", TORCH_FN(Where));
-  m.impl("div.Tensor_mode", TORCH_FN(DivMode));
-  m.impl("masked_fill_.Scalar", TORCH_FN(MaskedFillScalarInPlace));
-  m.impl("masked_fill_.Tensor", TORCH_FN(MaskedFillTensorInPlace));
-  m.impl("native_dropout", TORCH_FN(NativeDropout));
-  m.impl("native_dropout_backward", TORCH_FN(NativeDropoutBackward));
+  m.impl("remainder.Scalar", XPUD_FN(RemainderScalar));
+  m.impl("gelu", XPUD_FN(Gelu));
+  m.impl("gelu_backward", XPUD_FN(GeluBackward));
+  m.impl("clamp", XPUD_FN(Clamp));
+  m.impl("clamp.Tensor", XPUD_FN(ClampTensor));
+  m.impl("where.self", XPUD_FN(Where));
+  m.impl("div.Tensor_mode", XPUD_FN(DivMode));
+  m.impl("masked_fill_.Scalar", XPUD_FN(MaskedFillScalarInPlace));
+  m.impl("masked_fill_.Tensor", XPUD_FN(MaskedFillTensorInPlace));
+  m.impl("native_dropout", XPUD_FN(NativeDropout));
+  m.impl("native_dropout_backward", XPUD_FN(NativeDropoutBackward));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "proto/ops/windows.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/windows.h"
 
 namespace xpud::shim {
@@ -178,18 +179,18 @@ Tensor MaxUnpool3d(const Tensor& self, const Tensor& indices, IntArrayRef size, 
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("max_pool2d_with_indices", TORCH_FN(MaxPool2d));
-  m.impl("max_pool2d_with_indices_backward", TORCH_FN(MaxPool2dBackward));
-  m.impl("max_pool3d_with_indices", TORCH_FN(MaxPool3d));
-  m.impl("max_pool3d_with_indices_backward", TORCH_FN(MaxPool3dBackward));
+  m.impl("max_pool2d_with_indices", XPUD_FN(MaxPool2d));
+  m.impl("max_pool2d_with_indices_backward", XPUD_FN(MaxPool2dBackward));
+  m.impl("max_pool3d_with_indices", XPUD_FN(MaxPool3d));
+  m.impl("max_pool3d_with_indices_backward", XPUD_FN(MaxPool3dBackward));
   Implement<&AdaptiveMax<XPUD_ATEN(adaptive_max_pool2d), 2>>(m, "adaptive_max_pool2d");
   Implement<&AdaptiveMax<XPUD_ATEN(adaptive_max_pool3d), 3>>(m, "adaptive_max_pool3d");
   Implement<&AdaptiveMaxBackward<XPUD_ATEN(adaptive_max_pool2d_backward), 2>>(m,
                                                                               "adaptive_max_pool2d_backward");
   Implement<&AdaptiveMaxBackward<XPUD_ATEN(adaptive_max_pool3d_backward), 3>>(m,
                                                                               "adaptive_max_pool3d_backward");
-  m.impl("max_unpool2d", TORCH_FN(MaxUnpool2d));
-  m.impl("max_unpool3d", TORCH_FN(MaxUnpool3d));
+  m.impl("max_unpool2d", XPUD_FN(MaxUnpool2d));
+  m.impl("max_unpool3d", XPUD_FN(MaxUnpool3d));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "sdk/torch/csrc/device_check.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/generator.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/map.h"
 
 namespace xpud::shim {
@@ -314,27 +315,27 @@ Tensor RreluWithNoiseBackward(const Tensor& gradient, const Tensor& self, const 
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("rrelu_with_noise", TORCH_FN(RreluWithNoise));
-  m.impl("rrelu_with_noise_backward", TORCH_FN(RreluWithNoiseBackward));
-  m.impl("poisson", TORCH_FN(Poisson));
-  m.impl("binomial", TORCH_FN(Binomial));
-  m.impl("_standard_gamma", TORCH_FN(StandardGamma));
-  m.impl("_sample_dirichlet", TORCH_FN(Dirichlet));
-  m.impl("normal.Tensor_Tensor", TORCH_FN(NormalTensorTensor));
-  m.impl("normal.Tensor_float", TORCH_FN(NormalTensorFloat));
-  m.impl("normal.float_Tensor", TORCH_FN(NormalFloatTensor));
-  m.impl("uniform_", TORCH_FN(Uniform));
-  m.impl("normal_", TORCH_FN(Normal));
-  m.impl("exponential_", TORCH_FN(Exponential));
-  m.impl("cauchy_", TORCH_FN(Cauchy));
-  m.impl("log_normal_", TORCH_FN(LogNormal));
-  m.impl("geometric_", TORCH_FN(Geometric));
-  m.impl("bernoulli_.float", TORCH_FN(BernoulliFloat));
-  m.impl("bernoulli_.Tensor", TORCH_FN(BernoulliTensor));
-  m.impl("bernoulli", TORCH_FN(Bernoulli));
-  m.impl("random_.from", TORCH_FN(RandomFrom));
-  m.impl("random_.to", TORCH_FN(RandomTo));
-  m.impl("random_", TORCH_FN(Random));
+  m.impl("rrelu_with_noise", XPUD_FN(RreluWithNoise));
+  m.impl("rrelu_with_noise_backward", XPUD_FN(RreluWithNoiseBackward));
+  m.impl("poisson", XPUD_FN(Poisson));
+  m.impl("binomial", XPUD_FN(Binomial));
+  m.impl("_standard_gamma", XPUD_FN(StandardGamma));
+  m.impl("_sample_dirichlet", XPUD_FN(Dirichlet));
+  m.impl("normal.Tensor_Tensor", XPUD_FN(NormalTensorTensor));
+  m.impl("normal.Tensor_float", XPUD_FN(NormalTensorFloat));
+  m.impl("normal.float_Tensor", XPUD_FN(NormalFloatTensor));
+  m.impl("uniform_", XPUD_FN(Uniform));
+  m.impl("normal_", XPUD_FN(Normal));
+  m.impl("exponential_", XPUD_FN(Exponential));
+  m.impl("cauchy_", XPUD_FN(Cauchy));
+  m.impl("log_normal_", XPUD_FN(LogNormal));
+  m.impl("geometric_", XPUD_FN(Geometric));
+  m.impl("bernoulli_.float", XPUD_FN(BernoulliFloat));
+  m.impl("bernoulli_.Tensor", XPUD_FN(BernoulliTensor));
+  m.impl("bernoulli", XPUD_FN(Bernoulli));
+  m.impl("random_.from", XPUD_FN(RandomFrom));
+  m.impl("random_.to", XPUD_FN(RandomTo));
+  m.impl("random_", XPUD_FN(Random));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "sdk/torch/csrc/boxed_op.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/map.h"
 #include "sdk/torch/csrc/reduce.h"
 #include "sdk/torch/csrc/variants.h"
@@ -168,6 +169,7 @@ class CopyingVariant final : public c10::OperatorKernel {
       : functional_(functional), variant_(variant) {}
 
   void operator()(const OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+    const BelowAutocast scope;
     const size_t total = op.schema().arguments().size();
     const size_t results = functional_.schema().returns().size();
     const size_t inputs = variant_ == Variant::kOut ? total - results : total;

@@ -16,6 +16,7 @@
 #include <torch/library.h>
 
 #include "sdk/torch/csrc/command.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/rnn_graph.h"
 
 namespace xpud::shim {
@@ -220,14 +221,14 @@ struct Autocast<Op, kKernel> {
 };
 
 void Register(torch::Library& m) {
-  m.impl("lstm.input", TORCH_FN(Lstm));
-  m.impl("lstm.data", TORCH_FN(PackedLstm));
-  m.impl("gru.input", TORCH_FN((OneState<Kind::kGru, at::native::gru>)));
-  m.impl("gru.data", TORCH_FN((PackedOneState<Kind::kGru, at::native::gru>)));
-  m.impl("rnn_tanh.input", TORCH_FN((OneState<Kind::kTanh, at::native::rnn_tanh>)));
-  m.impl("rnn_tanh.data", TORCH_FN((PackedOneState<Kind::kTanh, at::native::rnn_tanh>)));
-  m.impl("rnn_relu.input", TORCH_FN((OneState<Kind::kRelu, at::native::rnn_relu>)));
-  m.impl("rnn_relu.data", TORCH_FN((PackedOneState<Kind::kRelu, at::native::rnn_relu>)));
+  m.impl("lstm.input", XPUD_FN(Lstm));
+  m.impl("lstm.data", XPUD_FN(PackedLstm));
+  m.impl("gru.input", XPUD_FN(OneState<Kind::kGru, at::native::gru>));
+  m.impl("gru.data", XPUD_FN(PackedOneState<Kind::kGru, at::native::gru>));
+  m.impl("rnn_tanh.input", XPUD_FN(OneState<Kind::kTanh, at::native::rnn_tanh>));
+  m.impl("rnn_tanh.data", XPUD_FN(PackedOneState<Kind::kTanh, at::native::rnn_tanh>));
+  m.impl("rnn_relu.input", XPUD_FN(OneState<Kind::kRelu, at::native::rnn_relu>));
+  m.impl("rnn_relu.data", XPUD_FN(PackedOneState<Kind::kRelu, at::native::rnn_relu>));
 }
 
 // The first serves inference mode.

@@ -6,6 +6,7 @@
 
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/factories.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/map.h"
 #include "sdk/torch/csrc/matrix.h"
 
@@ -163,10 +164,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> GruCellBackward(const Tensor&
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_thnn_fused_lstm_cell", TORCH_FN(LstmCell));
-  m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(LstmCellBackward));
-  m.impl("_thnn_fused_gru_cell", TORCH_FN(GruCell));
-  m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(GruCellBackward));
+  m.impl("_thnn_fused_lstm_cell", XPUD_FN(LstmCell));
+  m.impl("_thnn_fused_lstm_cell_backward_impl", XPUD_FN(LstmCellBackward));
+  m.impl("_thnn_fused_gru_cell", XPUD_FN(GruCell));
+  m.impl("_thnn_fused_gru_cell_backward", XPUD_FN(GruCellBackward));
 }
 
 }  // namespace

@@ -12,6 +12,8 @@
 
 #include <algorithm>
 
+#include "sdk/torch/csrc/kernel.h"
+
 namespace xpud::shim::rnn {
 namespace {
 
@@ -114,6 +116,7 @@ class Layer : public torch::autograd::Function<Layer> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const BelowAutocast scope;  // of a backward pass inside an autocast region
     const variable_list saved = context->get_saved_variables();
     const Call call(*context, saved);
     // Those of torch.func and of subclasses have no memory.

@@ -8,6 +8,7 @@
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/device_check.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 
 namespace xpud::shim {
 namespace {
@@ -89,8 +90,8 @@ Tensor& RandPerm(int64_t n, OptionalGenerator generator, Tensor& out) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("multinomial", TORCH_FN(Multinomial));
-  m.impl("randperm.generator_out", TORCH_FN(RandPerm));
+  m.impl("multinomial", XPUD_FN(Multinomial));
+  m.impl("randperm.generator_out", XPUD_FN(RandPerm));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "sdk/torch/csrc/device_check.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/list_command.h"
 #include "sdk/torch/csrc/map.h"
 #include "sdk/torch/csrc/positions.h"
@@ -550,31 +551,31 @@ Tensor RepeatInterleave(const Tensor& repeats, std::optional<int64_t> output_siz
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("scatter.src", TORCH_FN(Copied<&ScatterSource_>::Call));
-  m.impl("scatter_.src", TORCH_FN(ScatterSource_));
-  m.impl("scatter.value", TORCH_FN(Copied<&ScatterValue_>::Call));
-  m.impl("scatter_.value", TORCH_FN(ScatterValue_));
-  m.impl("scatter.reduce", TORCH_FN(Copied<&ScatterReduce_>::Call));
-  m.impl("scatter_.reduce", TORCH_FN(ScatterReduce_));
-  m.impl("scatter.value_reduce", TORCH_FN(Copied<&ScatterValueReduce_>::Call));
-  m.impl("scatter_.value_reduce", TORCH_FN(ScatterValueReduce_));
-  m.impl("scatter_add", TORCH_FN(Copied<&ScatterAdd_>::Call));
-  m.impl("scatter_add_", TORCH_FN(ScatterAdd_));
-  m.impl("scatter_reduce.two", TORCH_FN(Copied<&ScatterReduceTwo_>::Call));
-  m.impl("scatter_reduce_.two", TORCH_FN(ScatterReduceTwo_));
-  m.impl("index_add", TORCH_FN(Copied<&IndexAdd_>::Call));
-  m.impl("index_add_", TORCH_FN(IndexAdd_));
-  m.impl("index_reduce", TORCH_FN(Copied<&IndexReduce_>::Call));
-  m.impl("index_reduce_", TORCH_FN(IndexReduce_));
-  m.impl("index_copy", TORCH_FN(Copied<&IndexCopy_>::Call));
-  m.impl("index_copy_", TORCH_FN(IndexCopy_));
-  m.impl("index_fill_.int_Scalar", TORCH_FN(IndexFillScalar_));
-  m.impl("index_fill_.int_Tensor", TORCH_FN(IndexFillTensor_));
-  m.impl("_index_put_impl_", TORCH_FN(IndexPut_));
-  m.impl("put_", TORCH_FN(Put_));
-  m.impl("take", TORCH_FN(Take));
-  m.impl("masked_scatter_", TORCH_FN(MaskedScatter_));
-  m.impl("repeat_interleave.Tensor", TORCH_FN(RepeatInterleave));
+  m.impl("scatter.src", XPUD_FN(Copied<&ScatterSource_>::Call));
+  m.impl("scatter_.src", XPUD_FN(ScatterSource_));
+  m.impl("scatter.value", XPUD_FN(Copied<&ScatterValue_>::Call));
+  m.impl("scatter_.value", XPUD_FN(ScatterValue_));
+  m.impl("scatter.reduce", XPUD_FN(Copied<&ScatterReduce_>::Call));
+  m.impl("scatter_.reduce", XPUD_FN(ScatterReduce_));
+  m.impl("scatter.value_reduce", XPUD_FN(Copied<&ScatterValueReduce_>::Call));
+  m.impl("scatter_.value_reduce", XPUD_FN(ScatterValueReduce_));
+  m.impl("scatter_add", XPUD_FN(Copied<&ScatterAdd_>::Call));
+  m.impl("scatter_add_", XPUD_FN(ScatterAdd_));
+  m.impl("scatter_reduce.two", XPUD_FN(Copied<&ScatterReduceTwo_>::Call));
+  m.impl("scatter_reduce_.two", XPUD_FN(ScatterReduceTwo_));
+  m.impl("index_add", XPUD_FN(Copied<&IndexAdd_>::Call));
+  m.impl("index_add_", XPUD_FN(IndexAdd_));
+  m.impl("index_reduce", XPUD_FN(Copied<&IndexReduce_>::Call));
+  m.impl("index_reduce_", XPUD_FN(IndexReduce_));
+  m.impl("index_copy", XPUD_FN(Copied<&IndexCopy_>::Call));
+  m.impl("index_copy_", XPUD_FN(IndexCopy_));
+  m.impl("index_fill_.int_Scalar", XPUD_FN(IndexFillScalar_));
+  m.impl("index_fill_.int_Tensor", XPUD_FN(IndexFillTensor_));
+  m.impl("_index_put_impl_", XPUD_FN(IndexPut_));
+  m.impl("put_", XPUD_FN(Put_));
+  m.impl("take", XPUD_FN(Take));
+  m.impl("masked_scatter_", XPUD_FN(MaskedScatter_));
+  m.impl("repeat_interleave.Tensor", XPUD_FN(RepeatInterleave));
 }
 
 }  // namespace

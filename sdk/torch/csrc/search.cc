@@ -9,6 +9,7 @@
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 
 namespace xpud::shim {
 namespace {
@@ -103,13 +104,13 @@ Tensor IsScalarIn(const Scalar& element, const Tensor& all, bool /*unique*/, boo
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("searchsorted.Tensor", TORCH_FN(SearchSorted));
-  m.impl("searchsorted.Scalar", TORCH_FN(SearchSortedScalar));
-  m.impl("bucketize.Tensor", TORCH_FN(Bucketize));
-  m.impl("bucketize.Scalar", TORCH_FN(BucketizeScalar));
-  m.impl("isin.Tensor_Tensor", TORCH_FN(IsIn));
-  m.impl("isin.Tensor_Scalar", TORCH_FN(IsInScalar));
-  m.impl("isin.Scalar_Tensor", TORCH_FN(IsScalarIn));
+  m.impl("searchsorted.Tensor", XPUD_FN(SearchSorted));
+  m.impl("searchsorted.Scalar", XPUD_FN(SearchSortedScalar));
+  m.impl("bucketize.Tensor", XPUD_FN(Bucketize));
+  m.impl("bucketize.Scalar", XPUD_FN(BucketizeScalar));
+  m.impl("isin.Tensor_Tensor", XPUD_FN(IsIn));
+  m.impl("isin.Tensor_Scalar", XPUD_FN(IsInScalar));
+  m.impl("isin.Scalar_Tensor", XPUD_FN(IsScalarIn));
 }
 
 }  // namespace

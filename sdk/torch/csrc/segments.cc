@@ -9,6 +9,7 @@
 
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/scatter.h"
 
 namespace xpud::shim {
@@ -221,8 +222,8 @@ Tensor SegmentReduceBackward(const Tensor& gradient, const Tensor& output, const
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("segment_reduce", TORCH_FN(SegmentReduce));
-  m.impl("_segment_reduce_backward", TORCH_FN(SegmentReduceBackward));
+  m.impl("segment_reduce", XPUD_FN(SegmentReduce));
+  m.impl("_segment_reduce_backward", XPUD_FN(SegmentReduceBackward));
 }
 
 }  // namespace

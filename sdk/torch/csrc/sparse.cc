@@ -13,6 +13,7 @@
 
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 
 namespace xpud::shim {
 namespace {
@@ -216,6 +217,7 @@ std::optional<c10::Device> DeviceOf(const IValue& value) {
 
 // Runs an operator with copies of its tensors. Tensors that it writes are copied back.
 void RunOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const BelowAutocast scope;
   AnnounceFallback(op, *stack);
   const auto& arguments = op.schema().arguments();
   const std::vector<IValue> originals = torch::jit::pop(*stack, arguments.size()), host = [&] {
@@ -340,11 +342,11 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   for (const char* name : kToCompressed)
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&RefuseSparse>());
-  m.impl("_coalesce", TORCH_FN(Coalesce));
-  m.impl("add.out", TORCH_FN(AddOut));
-  m.impl("mul.out", TORCH_FN(MulOut));
-  m.impl("addmm", TORCH_FN(Addmm));
-  m.impl("sparse_mask", TORCH_FN(SparseMask));
+  m.impl("_coalesce", XPUD_FN(Coalesce));
+  m.impl("add.out", XPUD_FN(AddOut));
+  m.impl("mul.out", XPUD_FN(MulOut));
+  m.impl("addmm", XPUD_FN(Addmm));
+  m.impl("sparse_mask", XPUD_FN(SparseMask));
 }
 
 }  // namespace

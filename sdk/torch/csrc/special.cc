@@ -11,6 +11,7 @@
 
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/map.h"
 
 namespace xpud::shim {
@@ -102,12 +103,12 @@ Tensor RoundDecimals(const Tensor& self, int64_t decimals) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("polygamma", TORCH_FN(Polygamma));
-  m.impl("frexp.Tensor", TORCH_FN(Frexp));
-  m.impl("frexp.Tensor_out", TORCH_FN(FrexpOut));
-  m.impl("nan_to_num", TORCH_FN(NanToNum));
-  m.impl("nan_to_num.out", TORCH_FN(NanToNumOut));
-  m.impl("round.decimals", TORCH_FN(RoundDecimals));
+  m.impl("polygamma", XPUD_FN(Polygamma));
+  m.impl("frexp.Tensor", XPUD_FN(Frexp));
+  m.impl("frexp.Tensor_out", XPUD_FN(FrexpOut));
+  m.impl("nan_to_num", XPUD_FN(NanToNum));
+  m.impl("nan_to_num.out", XPUD_FN(NanToNumOut));
+  m.impl("round.decimals", XPUD_FN(RoundDecimals));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "sdk/torch/csrc/command.h"
+#include "sdk/torch/csrc/kernel.h"
 
 #include <cmath>
 #include <limits>
@@ -150,8 +151,8 @@ Tensor EncoderLayer(const Tensor& src, int64_t width, int64_t heads, const Tenso
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_native_multi_head_attention", TORCH_FN(MultiHeadAttention));
-  m.impl("_transformer_encoder_layer_fwd", TORCH_FN(EncoderLayer));
+  m.impl("_native_multi_head_attention", XPUD_FN(MultiHeadAttention));
+  m.impl("_transformer_encoder_layer_fwd", XPUD_FN(EncoderLayer));
 }
 
 }  // namespace

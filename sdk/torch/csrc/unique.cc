@@ -10,6 +10,7 @@
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 
 namespace xpud::shim {
 namespace {
@@ -139,11 +140,11 @@ Results UniqueDim(const Tensor& self, int64_t dim, bool sorted, bool inverse, bo
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_unique", TORCH_FN(Unique));
-  m.impl("_unique2", TORCH_FN(Unique2));
-  m.impl("unique_dim", TORCH_FN(UniqueDim));
-  m.impl("unique_consecutive", TORCH_FN(UniqueConsecutive));
-  m.impl("unique_dim_consecutive", TORCH_FN(UniqueDimConsecutive));
+  m.impl("_unique", XPUD_FN(Unique));
+  m.impl("_unique2", XPUD_FN(Unique2));
+  m.impl("unique_dim", XPUD_FN(UniqueDim));
+  m.impl("unique_consecutive", XPUD_FN(UniqueConsecutive));
+  m.impl("unique_dim_consecutive", XPUD_FN(UniqueDimConsecutive));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/kernel.h"
 
 namespace xpud::shim {
 namespace {
@@ -74,8 +75,8 @@ std::tuple<Tensor, Tensor> WeightNormBackward(const Tensor& grad_w, const Tensor
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_weight_norm_interface", TORCH_FN(WeightNorm));
-  m.impl("_weight_norm_interface_backward", TORCH_FN(WeightNormBackward));
+  m.impl("_weight_norm_interface", XPUD_FN(WeightNorm));
+  m.impl("_weight_norm_interface_backward", XPUD_FN(WeightNormBackward));
 }
 
 }  // namespace

@@ -1,34 +1,17 @@
-"""PyTorch on xpud. Importing this package registers torch.device("xpud"); plain `import torch` imports it through an entry point."""
+"""PyTorch on xpud: torch.device("xpud"). Plain `import torch` imports this package through an entry point.
 
-import sys
+Without another accelerator xpud is set up at once (active). Beside a usable one, which it would displace, only when the program first uses xpud
+(waiting).
+"""
 
-import torch
+import torch  # noqa: F401  runs the entry point, if the program imports this package first
 
-from . import _C  # noqa: F401  registers the device with PyTorch's dispatcher
+from . import accelerators, translate
 
-from .client_name import client_name
+other = None if translate.requested() else accelerators.usable_beside()
+if other is None:
+    from . import active  # noqa: F401
+else:
+    from . import waiting
 
-_C.set_client_name_function(client_name)
-
-if torch._C._get_privateuse1_backend_name() == "privateuseone":
-    torch.utils.rename_privateuse1_backend("xpud")
-
-from . import compile, device, distributed, fake, hint, leaving, packages, parallel, sharing, translate  # noqa: E402  need the name
-
-if not hasattr(torch, "xpud"):
-    torch._register_device_module("xpud", device)
-    for module in (device.memory, device.random, device.streams):  # for `from torch.xpud.memory import ...`
-        sys.modules[f"torch.xpud.{module.__name__.rpartition('.')[2]}"] = module
-    torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True)
-    # Lazy modules list the methods that are allowed before a parameter has a shape. The list lacks generated methods.
-    torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.xpud)
-    compile.install()
-    fake.install()
-    sharing.install()
-    distributed.install()
-    parallel.install()
-    packages.install()
-    hint.install()
-    leaving.install()
-    if translate.requested():
-        translate.install(translate.requested())
+    waiting.install(other)

@@ -11,7 +11,7 @@ import os
 import runpy
 import sys
 
-from torch_xpud import translate
+from torch_xpud import translate, waiting
 from torch_xpud.translate import source
 
 
@@ -41,6 +41,7 @@ def main():
         return 2
     sys.argv[:] = arguments
     folder = os.getcwd() if as_module else os.path.dirname(os.path.abspath(program))
+    waiting.use()
     translate.install(folder)
     translate.announce(program)
     if as_module:
