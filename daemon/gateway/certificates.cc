@@ -112,18 +112,18 @@ absl::Status Certificates::Reload() {
   ASSIGN_OR_RETURN(UniqueFd certificate_copy, CopyOf(certificate));
   ASSIGN_OR_RETURN(UniqueFd key_copy, CopyOf(key));
   UniqueFd authority_copy;
-  absl::Time authority_ends = absl::InfiniteFuture();
+  std::map<std::string, absl::Time> ends = {{paths_.certificate, EndOf(*parsed)}};
   if (!paths_.client_authority.empty()) {
     ASSIGN_OR_RETURN(const std::string authority, ReadWhole(paths_.client_authority));
     ASSIGN_OR_RETURN(const Certificate first, ParseCertificate(paths_.client_authority, authority));
-    authority_ends = EndOf(*first);
+    ends[paths_.client_authority] = EndOf(*first);
     ASSIGN_OR_RETURN(authority_copy, CopyOf(authority));
   }
   Show(std::move(key_copy), key_);
   Show(std::move(certificate_copy), certificate_);
   if (authority_copy.valid()) Show(std::move(authority_copy), client_authority_);
-  certificate_ends_ = EndOf(*parsed);
-  client_authority_ends_ = authority_ends;
+  MutexLock lock(mutex_);
+  ends_ = std::move(ends);
   return absl::OkStatus();
 }
 
@@ -140,8 +140,12 @@ std::shared_ptr<grpc::ServerCredentials> Certificates::ServerCredentials() const
 }
 
 void Certificates::LogExpiry() const {
-  LogEnd(paths_.certificate, certificate_ends_);
-  if (client_authority_.valid()) LogEnd(paths_.client_authority, client_authority_ends_);
+  for (const auto& [path, end] : Ends()) LogEnd(path, end);
+}
+
+std::map<std::string, absl::Time> Certificates::Ends() const {
+  MutexLock lock(mutex_);
+  return ends_;
 }
 
 }  // namespace xpud::remote

@@ -1,14 +1,16 @@
 // The gateway's certificate, its key and the certificates that sign those of clients, which can be replaced
-// while the gateway serves. One thread; the credentials are for any thread.
+// while the gateway serves. One thread, but for Ends; the credentials are for any thread.
 #pragma once
 
 #include <grpcpp/security/server_credentials.h>
 
+#include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/base/mutex.h"
 #include "proto/base/unique_fd.h"
 
 namespace xpud::remote {
@@ -29,6 +31,8 @@ class Certificates {
   std::shared_ptr<grpc::ServerCredentials> ServerCredentials() const;
   // Reads the files again. On an error nothing changes.
   absl::Status Reload();
+  // When each certificate ends, by its file's path. Thread-safe.
+  std::map<std::string, absl::Time> Ends() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Logs an error for each certificate that has expired, and a warning for each that expires within kSoon.
   void LogExpiry() const;
 
@@ -41,7 +45,8 @@ class Certificates {
   // gRPC rereads files at intervals, and would take a file that is being written. So it gets copies of what
   // was checked, in memory.
   UniqueFd certificate_, key_, client_authority_;
-  absl::Time certificate_ends_, client_authority_ends_ = absl::InfiniteFuture();
+  mutable Mutex mutex_;
+  std::map<std::string, absl::Time> ends_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace xpud::remote

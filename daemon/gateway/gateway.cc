@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -17,6 +18,8 @@
 #include "daemon/gateway/control_relay.h"
 #include "daemon/gateway/gateway_options.h"
 #include "daemon/gateway/stream_server.h"
+#include "daemon/telemetry/exposition.h"
+#include "daemon/telemetry/metrics_server.h"
 #include "daemon/telemetry/stderr_sink.h"
 #include "proto/base/output.h"
 #include "proto/base/start_thread.h"
@@ -35,6 +38,33 @@ constexpr int kOtherCalls = 64;   // in addition to sessions and to calls that o
 
 bool IsLoopback(const std::string& listen) {
   return listen.starts_with("127.") || listen.starts_with("[::1]:") || listen.starts_with("localhost:");
+}
+
+std::string MetricsText(const Certificates* certificates, telemetry::Format format) {
+  using enum telemetry::Type;
+  telemetry::Exposition out(format);
+  out.Begin({"xpud_gateway_build_info", kGauge, telemetry::Scale::kOne,
+             "Always 1; the label is the gateway's version."});
+  out.Add(telemetry::LabelsText({{"version", XPUD_VERSION}}), 1);
+  if (certificates != nullptr) {
+    out.Begin({"xpud_gateway_certificate_end_timestamp_seconds", kGauge, telemetry::Scale::kOne,
+               "When the certificate in this file expires."});
+    for (const auto& [path, end] : certificates->Ends())
+      out.Add(telemetry::LabelsText({{"path", path}}),
+              static_cast<uint64_t>(std::max<int64_t>(absl::ToUnixSeconds(end), 0)));
+  }
+  return std::move(out).Finish();
+}
+
+// Returns null without --metrics-listen.
+absl::StatusOr<std::unique_ptr<telemetry::MetricsServer>> ServeMetrics(const GatewayOptions& options,
+                                                                       const Certificates* certificates) {
+  if (options.metrics_listen.empty()) return nullptr;
+  ASSIGN_OR_RETURN(telemetry::Endpoint endpoint, telemetry::ListenAt(options.metrics_listen));
+  spdlog::info("metrics address={}", endpoint.address);
+  return telemetry::MetricsServer::Start(std::move(endpoint), [certificates] {
+    return [certificates](telemetry::Format format) { return MetricsText(certificates, format); };
+  });
 }
 
 // SIGHUP: what is in the files from now on is used for new connections. Tokens are read for each client
@@ -78,6 +108,7 @@ absl::Status Run(const GatewayOptions& options, const sigset_t& signals) {
   const ControlRelay control(admission, options.socket);
   grpc::ServerBuilder builder;
   CallServer calls(builder, 2 * options.sessions + kOtherCalls);
+  ASSIGN_OR_RETURN(const auto metrics, ServeMetrics(options, certificates.get()));
   calls.AddMethod(kSessionMethod, [&](ServerCall& call) { return service.Session(call); });
   for (const std::string& method : control.methods())
     calls.AddMethod(method, [&](ServerCall& call) { return control.Relay(call); });

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "daemon/telemetry/endpoint.h"
 #include "proto/base/status_macros.h"
 #include "sdk/client/remote.h"
 
@@ -27,6 +28,8 @@ const char kGatewayUsage[] =
   --sessions COUNT        maximum number of sessions (default 256); one tenant can have three quarters of them
   --hold SECONDS          how long to keep the session of a client that lost its connection, if the client asks for it
                           (XPUD_RECONNECT_SECONDS there); default 30; 0: not at all
+  --metrics-listen [HOST:]PORT|unix:PATH
+                          serve metrics for Prometheus over HTTP at /metrics, without authentication: when certificates end
   --ready-fd FD           write the port to this descriptor when clients can connect
   --help, --version
 
@@ -40,6 +43,7 @@ absl::Status Check(const GatewayOptions& options) {
   if (!client::IsRemoteAddress(options.listen))
     return absl::InvalidArgumentError(absl::StrCat("--listen takes HOST:PORT, not ", options.listen));
   RETURN_IF_ERROR(client::CheckPort(options.listen, /*least=*/0));
+  if (!options.metrics_listen.empty()) RETURN_IF_ERROR(telemetry::CheckAddress(options.metrics_listen));
   if (options.tls_cert.empty() != options.tls_key.empty())
     return absl::InvalidArgumentError("--tls-cert and --tls-key must be given together");
   if (!options.tls_client_ca.empty() && !options.has_tls())
@@ -66,10 +70,13 @@ struct Number {
 
 absl::StatusOr<GatewayOptions> ParseGatewayOptions(std::span<char* const> arguments) {
   GatewayOptions options;
-  const std::map<std::string_view, std::string*> texts = {
-      {"--listen", &options.listen},         {"--socket", &options.socket},
-      {"--token-file", &options.token_file}, {"--tls-cert", &options.tls_cert},
-      {"--tls-key", &options.tls_key},       {"--tls-client-ca", &options.tls_client_ca}};
+  const std::map<std::string_view, std::string*> texts = {{"--listen", &options.listen},
+                                                          {"--socket", &options.socket},
+                                                          {"--token-file", &options.token_file},
+                                                          {"--tls-cert", &options.tls_cert},
+                                                          {"--tls-key", &options.tls_key},
+                                                          {"--tls-client-ca", &options.tls_client_ca},
+                                                          {"--metrics-listen", &options.metrics_listen}};
   const std::map<std::string_view, Number> numbers = {{"--sessions", {&options.sessions, 1, 4096}},
                                                       {"--hold", {&options.hold_seconds, 0, 3600}},
                                                       {"--ready-fd", {&options.ready_fd, 0, 1 << 20}}};

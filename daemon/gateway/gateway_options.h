@@ -15,6 +15,7 @@ struct GatewayOptions {
   std::string socket;  // the daemon's socket; empty: as clients find it
   std::string token_file;
   std::string tls_cert, tls_key, tls_client_ca;
+  std::string metrics_listen;          // as the daemon's --metrics-listen; empty: no metrics
   std::vector<std::string> operators;  // tenants that may use the control plane
   int sessions = 256;
   int hold_seconds = 30;  // how long a session is kept after its connection was lost

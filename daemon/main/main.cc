@@ -30,6 +30,7 @@
 #include "daemon/service/socket_file.h"
 #include "daemon/telemetry/journal.h"
 #include "daemon/telemetry/log_ring.h"
+#include "daemon/telemetry/metrics.h"
 #include "daemon/telemetry/metrics_server.h"
 #include "daemon/telemetry/notifier.h"
 #include "daemon/telemetry/stderr_sink.h"
@@ -206,8 +207,11 @@ absl::StatusOr<std::optional<telemetry::Endpoint>> ListenForMetrics(const Option
 absl::StatusOr<std::unique_ptr<telemetry::MetricsServer>> ServeMetrics(
     std::optional<telemetry::Endpoint> endpoint, service::Control& control) {
   if (!endpoint) return nullptr;
-  return telemetry::MetricsServer::Start(
-      *std::move(endpoint), [&control](v1::GetStatusResponse& out) { control.TakeSnapshot(out); });
+  return telemetry::MetricsServer::Start(*std::move(endpoint), [&control] {
+    const auto snapshot = std::make_shared<v1::GetStatusResponse>();
+    control.TakeSnapshot(*snapshot);
+    return [snapshot](telemetry::Format format) { return telemetry::MetricsText(*snapshot, format); };
+  });
 }
 
 // A private daemon, which a client started, does not talk to the client's service manager.

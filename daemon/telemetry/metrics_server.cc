@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "daemon/telemetry/metrics.h"
 #include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 
@@ -97,14 +96,12 @@ int MetricsServer::MillisecondsToWait() const {
 
 Connection::Body MetricsServer::Metrics(Format format) {
   if (latest_ == nullptr || Clock::now() - taken_ > kFresh) {
-    auto snapshot = std::make_unique<v1::GetStatusResponse>();
-    snapshot_(*snapshot);
-    latest_ = std::move(snapshot);
+    latest_ = snapshot_();
     taken_ = Clock::now();
     texts_ = {};
   }
   Connection::Body& text = texts_[static_cast<size_t>(format)];
-  if (text == nullptr) text = std::make_shared<const std::string>(MetricsText(*latest_, format));
+  if (text == nullptr) text = std::make_shared<const std::string>(latest_(format));
   return text;
 }
 

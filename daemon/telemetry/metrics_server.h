@@ -1,6 +1,6 @@
-// Serves the metrics over HTTP on a thread of its own. Takes at most one snapshot of the daemon every kFresh;
-// all readers share its text. A slow reader blocks nobody. There are at most kMaxConnections; a new one
-// replaces the oldest. Owned by main.
+// Serves the metrics of a program over HTTP on a thread of its own. Takes at most one snapshot of the program
+// every kFresh; all readers share its text. A slow reader blocks nobody. There are at most kMaxConnections; a
+// new one replaces the oldest. Owned by main.
 #pragma once
 
 #include <array>
@@ -8,15 +8,12 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
 #include "daemon/telemetry/connection.h"
 #include "daemon/telemetry/endpoint.h"
-
-namespace xpud::v1 {
-class GetStatusResponse;
-}
 
 namespace xpud::telemetry {
 
@@ -25,8 +22,10 @@ class MetricsServer {
   static constexpr auto kFresh = std::chrono::milliseconds(500);
   static constexpr auto kMaxTime = std::chrono::seconds(10);  // the longest life of a connection
   static constexpr size_t kMaxConnections = 32;
+  // Writes a snapshot as text.
+  using Text = std::function<std::string(Format)>;
   // Takes a snapshot. Called on the server's thread.
-  using Snapshot = std::function<void(v1::GetStatusResponse&)>;
+  using Snapshot = std::function<Text()>;
 
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(Endpoint endpoint, Snapshot snapshot);
   ~MetricsServer();  // REQUIRES: what `snapshot` uses still exists
@@ -51,7 +50,7 @@ class MetricsServer {
 
   // The server's thread only.
   Connections connections_;
-  std::unique_ptr<v1::GetStatusResponse> latest_;
+  Text latest_;  // null: none was taken
   Connection::Clock::time_point taken_;
   std::array<Connection::Body, 2> texts_;  // text of latest_ by format; null: not written yet
 

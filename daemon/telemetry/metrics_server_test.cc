@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 
+#include "daemon/telemetry/metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/control/xpud.pb.h"
@@ -23,8 +24,10 @@ class MetricsServerTest : public ::testing::Test {
     auto endpoint = ListenAt("0");
     EXPECT_TRUE(endpoint.ok()) << endpoint.status();
     port_ = static_cast<uint16_t>(std::stoi(endpoint->address.substr(endpoint->address.find(':') + 1)));
-    auto server = MetricsServer::Start(*std::move(endpoint), [this](v1::GetStatusResponse& out) {
-      out.mutable_daemon()->set_sessions_opened(++snapshots_);
+    auto server = MetricsServer::Start(*std::move(endpoint), [this] {
+      v1::GetStatusResponse snapshot;
+      snapshot.mutable_daemon()->set_sessions_opened(++snapshots_);
+      return [snapshot](Format format) { return MetricsText(snapshot, format); };
     });
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);

@@ -10,6 +10,8 @@
 #include <future>
 #include <numeric>
 
+#include "proto/base/unique_fd.h"
+#include "proto/base/unix_address.h"
 #include "proto/remote/remote.grpc.pb.h"
 #include "proto/transport/handshake.h"
 #include "tests/e2e/remote_fixture.h"
@@ -298,6 +300,18 @@ class Tls : public Remote {
     setenv("XPUD_TLS_CERT", certificate.empty() ? "" : Path(certificate + ".pem").c_str(), 1);
     setenv("XPUD_TLS_KEY", certificate.empty() ? "" : Path(certificate + ".key").c_str(), 1);
   }
+  static std::string Scrape(const std::string& path) {
+    const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM, 0));
+    const sockaddr_un address = *UnixAddress(path);
+    EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    constexpr std::string_view kRequest = "GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n";
+    EXPECT_EQ(send(fd.get(), kRequest.data(), kRequest.size(), 0), static_cast<ssize_t>(kRequest.size()));
+    std::string answer;
+    char bytes[4096];
+    for (ssize_t n; (n = recv(fd.get(), bytes, sizeof(bytes), 0)) > 0;)
+      answer.append(bytes, static_cast<size_t>(n));
+    return answer;
+  }
   bool Logs(const std::string& says) const {
     return Within(kSoon, [&] { return gateway_->Log().find(says) != std::string::npos; });
   }
@@ -346,8 +360,15 @@ TEST_F(Tls, AnExpiredCertificateIsNamedInTheLog) {
   Certificate("gateway", "ours");
   Run("openssl x509 -req -in gateway.csr -CA ours.pem -CAkey ours.key -CAcreateserial -days -1 -out "
       "gateway.pem");
-  Open({"--tls-cert", Path("gateway.pem"), "--tls-key", Path("gateway.key")});
+  Open({"--tls-cert", Path("gateway.pem"), "--tls-key", Path("gateway.key"), "--metrics-listen",
+        "unix:" + Path("metrics.sock")});
   EXPECT_TRUE(Logs("error certificate_expired path=" + Path("gateway.pem"))) << gateway_->Log();
+  Run("(date -d \"$(openssl x509 -noout -enddate -in gateway.pem | cut -d= -f2)\" +%s > end)");
+  std::string end;
+  std::ifstream(Path("end")) >> end;
+  EXPECT_THAT(Scrape(Path("metrics.sock")),
+              HasSubstr("\nxpud_gateway_certificate_end_timestamp_seconds{path=\"" + Path("gateway.pem") +
+                        "\"} " + end + "\n"));
 }
 
 TEST_F(Remote, AGatewayServesAgainAfterItsDaemonWasRestarted) {

@@ -49,8 +49,8 @@ struct DeviceInfo {
 };
 
 struct ConnectOptions {
-  // A unix socket's path, or HOST:PORT of an xpud-gateway. If empty: $XPUD_ADDRESS, the system's daemon, the
-  // user's daemon; if none answers, a private daemon is started.
+  // A unix socket's path, or HOST:PORT of an xpud-gateway. If empty: $XPUD_ADDRESS; where /run/xpud exists,
+  // the system's daemon; otherwise the user's private daemon, which is started if it does not answer.
   std::string address;
   bool start_daemon = true;
   // Shown by xpuctl; at most 63 bytes. If empty, the program's name. $XPUD_CLIENT_NAME overrides it.

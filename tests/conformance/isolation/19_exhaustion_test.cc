@@ -214,10 +214,10 @@ TEST(TooFewThreads, StopAStartWithAReason) {
     int status = 1, threads = 0;
     for (; status != 0 && threads < 64; ++threads) {
       limit.Set(threads);
-      const std::string command = "timeout -s KILL 30 " + e2e::DaemonBinary() + " --socket " + folder +
-                                  "/xpud.sock --cache-dir " + folder + "/cache --flight-dumps " + folder +
-                                  "/dumps --metrics-listen unix:" + folder +
-                                  "/metrics.sock --exit-when-idle 0 " + flags + " 2>" + folder + "/log";
+      const std::string command = absl::StrCat(
+          "timeout -s KILL 30 ", e2e::DaemonBinary(), " --socket ", folder, "/xpud.sock --cache-dir ", folder,
+          "/cache --flight-dumps ", folder, "/dumps --metrics-listen unix:", folder,
+          "/metrics.sock --exit-when-idle 0 ", flags, " 2>", folder, "/log");
       status = WEXITSTATUS(std::system(command.c_str()));
       std::ifstream file(folder + "/log");
       const std::string log{std::istreambuf_iterator<char>(file), {}};

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <new>
 
 namespace {
 
@@ -52,5 +53,6 @@ extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* 
     threads_left[1].fetch_add(1);
     return EAGAIN;
   }
-  return next(thread, attributes, Run, new Start{start, argument});
+  auto* const counted = new (std::nothrow) Start{start, argument};
+  return counted == nullptr ? EAGAIN : next(thread, attributes, Run, counted);
 }
