@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/daemon_gone.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::remote {
@@ -197,7 +198,10 @@ bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
   ServerFrame frame;
   for (uint32_t q = 0; q < queues_in_use_; ++q) AddQueue(q, frame);
   AddMemory(frame);
-  if (!status.ok() && !gone_.load()) frame.head.set_closed(std::string(status.message()));
+  if (!status.ok() && !gone_.load()) {
+    frame.head.set_closed(std::string(status.message()));
+    frame.head.set_daemon_ended(IsDaemonGone(status));
+  }
   const bool counts = frame.head.ByteSizeLong() != 0;
   const uint64_t received = inbox_.received();
   frame.head.set_received(received);

@@ -200,10 +200,20 @@ TEST_F(SessionRelayTest, AMilestoneThatIsNoneIsAnyProgress) {
 TEST_F(SessionRelayTest, WhyTheDaemonClosesTheSessionIsToldWhateverIsWaitedFor) {
   Ask(1, transport::WaitsFor({0, 1}));
   RequestedWait();
-  daemon_->Close("enough of it");
+  daemon_->Close("enough of it", transport::kSessionClosed);
   ServerFrame frame;
   while (frame.head.closed().empty() && Read(frame)) continue;
   EXPECT_NE(frame.head.closed().find("enough of it"), std::string::npos) << frame.head.closed();
+  EXPECT_FALSE(frame.head.daemon_ended());
+}
+
+TEST_F(SessionRelayTest, TheEndOfTheDaemonIsTold) {
+  Ask(1, transport::WaitsFor({0, 1}));
+  RequestedWait();
+  daemon_->Close("the daemon ends", transport::kDaemonEnded);
+  ServerFrame frame;
+  while (frame.head.closed().empty() && Read(frame)) continue;
+  EXPECT_TRUE(frame.head.daemon_ended()) << frame.head.closed();
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
 void Lane::Close(uint64_t id, const std::string& reason, bool fault) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
-  found->second->transport().Close(reason);
+  found->second->transport().Close(reason, ends_ ? transport::kDaemonEnded : transport::kSessionClosed);
   Archive(*found->second, reason, fault);
   const auto turn = std::find_if(turns_.begin(), turns_.end(),
                                  [&](const Turn& each) { return each.session.get() == found->second; });
@@ -461,6 +461,7 @@ void Lane::Main() {
     if (arrived) idle_polls = 0;
     peer_pause_ns = std::min(2 * peer_pause_ns, kMaxPeerPauseNs);
   }
+  ends_ = true;
   while (!turns_.empty()) Close(turns_.back().session->id(), "the xpud daemon is ending");
   const auto until = Clock::now() + kMaxWaitAtEnd;
   while (!ending_.empty() && Clock::now() < until) {

@@ -164,6 +164,7 @@ class Lane {
   const SpinTime spin_;  // before an idle lane sleeps
   const std::unique_ptr<scheduler::Policy> policy_;
   std::vector<Turn> turns_;
+  bool ends_ = false;  // the daemon ends, and with it the sessions that are still open
   absl::flat_hash_map<uint64_t, session::DeviceSession*> sessions_;
   bool held_back_ = false;  // a session in this round, in favour of another one
   // Closed, and the device still works for them.

@@ -39,7 +39,8 @@ void Lanes::Close(session::Session& session, const std::string& reason, bool fau
 
 void Lanes::Evict(session::Session& session, const std::string& reason, bool fault) const {
   Close(session, reason, fault);
-  options_.on_close(session.id());
+  // After the lanes have closed it: a client whose socket is shut before takes the daemon for dead.
+  Ask([this, id = session.id()] { options_.on_close(id); });
 }
 
 void Lanes::CallEach(absl::FunctionRef<void(Lane&)> task) const {

@@ -98,12 +98,20 @@ struct MemoryStatus {
 };
 static_assert(sizeof(MemoryStatus) == 64);
 
+// Values of CompletionPage::closed.
+enum ClosedWord : uint32_t {
+  kSessionOpen = 0,
+  kSessionClosed = 1,  // by the daemon, for a reason of its own
+  kDaemonEnded = 2,  // a new session may reach the next daemon. A client that is older than this value takes
+                     // it for kSessionClosed
+};
+
 struct CompletionPage {
   alignas(64) std::atomic<uint64_t> head;           // the ring before this position is free
   alignas(64) std::atomic<uint32_t> daemon_sleeps;  // 1: a client that publishes must signal the doorbell
   std::atomic<uint32_t> wants_publish_times;        // 1: the client notes in ControlPage when it publishes
   alignas(64) std::atomic<uint32_t> wake;           // futex; changes when a waiting client must check again
-  std::atomic<uint32_t> closed;                     // 1: the daemon has closed this session; `reason` is set
+  std::atomic<uint32_t> closed;                     // a ClosedWord; unless it is 0, `reason` is set
   char reason[256];
   MemoryStatus memory;
   QueueStatus queues[wire::kMaxQueues];

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "proto/base/daemon_gone.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/handshake.h"
 
@@ -69,8 +70,8 @@ absl::StatusOr<SessionProfile> SessionSocket::StopProfile(uint32_t device) const
 absl::Status SessionSocket::status() const {
   pollfd events = {socket_.get(), POLLRDHUP, 0};
   if (poll(&events, 1, 0) == 1 && (events.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
-    return absl::UnavailableError(
-        "the xpud daemon died; its device memory is lost. Start a new process to connect to the next one");
+    return DaemonGone(
+        "the xpud daemon died; its device memory is lost. A new session connects to the next one");
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/daemon_gone.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
@@ -197,9 +198,11 @@ void ShmClient::AddWait(std::atomic<uint64_t>& waits, uint64_t what) {
 }
 
 absl::Status ShmClient::status() const {
-  if (completion().closed.load(std::memory_order_acquire) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("the xpud daemon closed this session: ", GetText(completion().reason)));
+  const uint32_t closed = completion().closed.load(std::memory_order_acquire);
+  if (closed != kSessionOpen) {
+    const std::string text =
+        absl::StrCat("the xpud daemon closed this session: ", GetText(completion().reason));
+    return closed == kDaemonEnded ? DaemonGone(text) : absl::UnavailableError(text);
   }
   return socket_->status();
 }

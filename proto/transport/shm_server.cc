@@ -184,9 +184,9 @@ void ShmServer::Awake() {
   eventfd_read(doorbell_.get(), &rings);
 }
 
-void ShmServer::Close(std::string_view reason) {
+void ShmServer::Close(std::string_view reason, ClosedWord word) {
   SetText(completion().reason, reason);
-  completion().closed.store(1, std::memory_order_release);
+  completion().closed.store(word, std::memory_order_release);
   completion().wake.fetch_add(1, std::memory_order_seq_cst);
   FutexWakeAll(completion().wake);
 }

@@ -50,7 +50,7 @@ class ShmServer final : public ServerTransport {
   bool HasCommands() override;
   void Awake() override;
   int doorbell() const override { return doorbell_.get(); }
-  void Close(std::string_view reason) override;
+  void Close(std::string_view reason, ClosedWord word) override;
 
  private:
   static constexpr size_t kBatchBytes = wire::kMaxCommandBytes;

@@ -124,7 +124,8 @@ class ServerTransport {
   virtual bool HasCommands() = 0;
   virtual void Awake() = 0;
   virtual int doorbell() const = 0;
-  virtual void Close(std::string_view reason) = 0;
+  // Tells the client that the session has ended.
+  virtual void Close(std::string_view reason, ClosedWord word) = 0;
 };
 
 }  // namespace xpud::transport

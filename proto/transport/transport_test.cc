@@ -341,7 +341,7 @@ TEST(ShmTransport, ADeadDaemonEndsAWait) {
 
 TEST(ShmTransport, AClosedSessionSaysWhy) {
   Pair pair;
-  pair.server->Close("a command of 4 bytes");
+  pair.server->Close("a command of 4 bytes", kSessionClosed);
   EXPECT_THAT(pair.client->Wait([] { return false; }, {}).message(), HasSubstr("a command of 4 bytes"));
 }
 

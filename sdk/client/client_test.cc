@@ -41,6 +41,20 @@ TEST(BufferIds, AnIdWithoutGenerationsLeftIsRetired) {
   EXPECT_NE(ids.Take()->id, first.id);
 }
 
+TEST(BufferIds, OfASessionInPlaceOfAnotherRepeatNoHandle) {
+  BufferIds lost;
+  const BufferHandle kept = *lost.Take();
+  for (int i = 0; i < 5; ++i) lost.Return(*lost.Take());
+  const uint32_t used = lost.Close();
+  EXPECT_TRUE(absl::IsUnavailable(lost.Take().status()));
+  BufferIds next(used);
+  for (int i = 0; i < 3; ++i) {
+    const BufferHandle made = *next.Take();
+    EXPECT_GT(made.generation, 5u) << "ids repeat, generations do not";
+    EXPECT_NE(made.generation, kept.generation);
+  }
+}
+
 TEST(Staging, PiecesComeFreeInOrderWhenTheirCommandCompletes) {
   Staging staging(1024);
   uint64_t completed = 0;

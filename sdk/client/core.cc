@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/host_memory.h"
+#include "sdk/client/look.h"
 #include "sdk/client/visible_devices.h"
 
 namespace xpud::client {
@@ -42,8 +43,11 @@ ProfiledCommand::Kind KindOf(wire::CommandKind kind) {
 
 }  // namespace
 
-Core::Core(Connection connection, const ConnectOptions& options)
-    : connection_(std::move(connection)), interrupt_(options.interrupt), fork_epoch_(WatchForks()) {
+Core::Core(Connection connection, const ConnectOptions& options, uint32_t used_generations)
+    : connection_(std::move(connection)),
+      interrupt_(options.interrupt),
+      fork_epoch_(WatchForks()),
+      used_generations_(used_generations) {
   const transport::Welcome& welcome = connection_.welcome;
   const uint32_t count = std::min<uint32_t>(welcome.device_count, transport::kMaxDevices);
   visible_ = VisibleDevices(std::getenv("XPUD_VISIBLE_DEVICES"), count);
@@ -73,6 +77,35 @@ absl::Status Core::status() const {
   return connection_.socket->status();
 }
 
+absl::Status Core::LostBuffer() {
+  return absl::UnavailableError(
+      "this tensor's memory was at an xpud daemon that died, and is lost; make the tensor anew");
+}
+
+uint32_t Core::CloseBuffers() {
+  NoteEnd();
+  uint32_t highest = used_generations_;
+  for (uint32_t device = 0; device < devices_.size(); ++device) {
+    if (DeviceSession* const opened = IfOpen(device)) highest = std::max(highest, opened->CloseBuffers());
+  }
+  return highest;
+}
+
+bool Core::HasEnded() const {
+  if (has_ended_.load(std::memory_order_relaxed)) return true;
+  if (!IsTimeToLook(next_look_) || forked() || status().ok()) return false;
+  NoteEnd();
+  return true;
+}
+
+absl::Status Core::UnreadError(std::chrono::milliseconds wait) const {
+  const auto until = std::chrono::steady_clock::now() + wait;
+  for (uint32_t device = 0; device < devices_.size() && !forked(); ++device) {
+    if (DeviceSession* const opened = IfOpen(device)) RETURN_IF_ERROR(opened->UnreadError(until));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<DeviceSession*> Core::OpenNow(uint32_t device) {
   RETURN_IF_ERROR(CheckUsable());
   if (device >= devices_.size()) {
@@ -86,7 +119,8 @@ absl::StatusOr<DeviceSession*> Core::OpenNow(uint32_t device) {
     RETURN_IF_ERROR(status());  // says more
     return transport.status();
   }
-  sessions_[device] = std::make_unique<DeviceSession>(*this, device, *std::move(transport), connection_);
+  sessions_[device] =
+      std::make_unique<DeviceSession>(*this, device, *std::move(transport), connection_, used_generations_);
   sessions_[device]->Observe(observer_);
   open_[device].store(sessions_[device].get(), std::memory_order_release);
   return sessions_[device].get();

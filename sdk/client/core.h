@@ -26,7 +26,8 @@ namespace xpud::client {
 
 class Core : public std::enable_shared_from_this<Core> {
  public:
-  Core(Connection connection, const ConnectOptions& options);
+  // `used_generations`: no buffer has a generation up to this.
+  Core(Connection connection, const ConnectOptions& options, uint32_t used_generations = 0);
   ~Core();
 
   // The devices that this process may see ($XPUD_VISIBLE_DEVICES), in its own numbering.
@@ -53,6 +54,24 @@ class Core : public std::enable_shared_from_this<Core> {
   DeviceSession* IfOpen(uint32_t device) const {
     return device < devices_.size() ? open_[device].load(std::memory_order_acquire) : nullptr;
   }
+  // Returns Unavailable for a buffer of the session in whose place this one is.
+  absl::Status CheckIsOurs(BufferHandle handle) const {
+    if (handle.generation > used_generations_ || handle.generation == 0) [[likely]]
+      return absl::OkStatus();
+    return LostBuffer();
+  }
+  // For CheckIsOurs of many.
+  bool IsInPlaceOfAnother() const { return used_generations_ != 0; }
+  // Has no more buffers, on any device. Returns the highest generation of all that there were.
+  uint32_t CloseBuffers();
+  // Returns whether the session has ended, as found in the last 20 ms.
+  bool HasEnded() const;
+  // A call found that it has.
+  void NoteEnd() const { has_ended_.store(true, std::memory_order_relaxed); }
+  // Returns true once.
+  bool MayReport() const { return !reported_.exchange(true); }
+  // Waits up to `wait` for all commands. Returns the first error that no call has returned; leaves it.
+  absl::Status UnreadError(std::chrono::milliseconds wait) const;
   // The device's number at the daemon.
   uint32_t AtDaemon(uint32_t device) const { return visible_[device]; }
 
@@ -84,6 +103,7 @@ class Core : public std::enable_shared_from_this<Core> {
                absl::FunctionRef<uint64_t(const HostCache::Place&)> send);
 
  private:
+  static absl::Status LostBuffer();
   // Returns Unimplemented for a daemon that takes no profiles for clients.
   absl::Status CheckProfiles() const;
   absl::StatusOr<DeviceSession*> OpenNow(uint32_t device);
@@ -103,6 +123,10 @@ class Core : public std::enable_shared_from_this<Core> {
   std::vector<uint32_t> visible_;  // by visible device: its number at the daemon
   const std::function<absl::Status()> interrupt_;
   const uint32_t fork_epoch_;
+  const uint32_t used_generations_;
+  mutable std::atomic<bool> has_ended_{false};
+  mutable std::atomic<int64_t> next_look_{0};  // HasEnded
+  mutable std::atomic<bool> reported_{false};
 
   Mutex open_mutex_;  // held while a device is opened
   std::array<std::unique_ptr<DeviceSession>, transport::kMaxDevices> sessions_ ABSL_GUARDED_BY(open_mutex_);

@@ -17,12 +17,13 @@ constexpr uint64_t kAtOnce = 1 << 20;  // smaller allocations and frees wait for
 
 DeviceSession::DeviceSession(Core& core, uint32_t device,
                              std::unique_ptr<transport::ClientTransport> transport,
-                             const Connection& connection)
+                             const Connection& connection, uint32_t used_generations)
     : core_(core),
       device_(device),
       at_daemon_(core.AtDaemon(device)),
       transport_(std::move(transport)),
       total_memory_(core.devices()[device].total_memory),
+      ids_(used_generations),
       staging_(connection.welcome.staging_bytes) {
   SpinLock lock(mutex_);
   queues_[0].exists = true;
@@ -36,13 +37,14 @@ absl::Status DeviceSession::UntilRoom(absl::FunctionRef<bool()> attempt) {
       return absl::OkStatus();
     transport_->Publish();
   }
+  RETURN_IF_ERROR(Noted(transport_->status()));  // the ring of a daemon that is gone stays full
   // Without the lock: the interrupt function may need a lock (Python's) whose holder waits for ours.
-  return transport_->Wait(
+  return Noted(transport_->Wait(
       [&] {
         SpinLock lock(mutex_);
         return attempt();
       },
-      core_.interrupt());
+      core_.interrupt()));
 }
 
 uint64_t DeviceSession::Committed(uint32_t queue, size_t bytes) {
@@ -87,8 +89,8 @@ absl::StatusOr<std::optional<MemoryShortage>> DeviceSession::Reserve(uint32_t qu
       if (sequence != 0) transport_->Publish();
       return sequence != 0;
     }));
-    RETURN_IF_ERROR(
-        transport_->Wait([&] { return transport_->AnsweredReserve() >= sequence; }, core_.interrupt()));
+    RETURN_IF_ERROR(Noted(
+        transport_->Wait([&] { return transport_->AnsweredReserve() >= sequence; }, core_.interrupt())));
     const std::optional<MemoryShortage> refusal = transport_->Refusal();
     // There is one place for answers: if another thread's came since, ask again.
     if (transport_->AnsweredReserve() == sequence) return refusal;
@@ -190,10 +192,21 @@ absl::Status DeviceSession::UnknownOp(const ops::Row& row) const {
       std::string(row.aten), "; update it to at least this client's version"));
 }
 
+absl::Status DeviceSession::CheckOperands(const OpCall& call) const {
+  for (const auto& operands : {call.outputs, call.inputs}) {
+    for (const TensorRef& operand : operands) {
+      if (operand.kind == TensorRef::Kind::kTensor) RETURN_IF_ERROR(core_.CheckIsOurs(operand.buffer));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status DeviceSession::Execute(uint32_t queue, const OpCall& call) {
   RETURN_IF_ERROR(core_.CheckUsable());
   if (!ops::Contains(core_.rows(), *call.row)) [[unlikely]]
     return UnknownOp(*call.row);
+  if (core_.IsInPlaceOfAnother()) [[unlikely]]
+    RETURN_IF_ERROR(CheckOperands(call));
   ASSIGN_OR_RETURN(const size_t bytes, wire::ExecuteBytes(call));
   return UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::byte* space = transport_->Reserve(bytes);
@@ -209,6 +222,8 @@ absl::Status DeviceSession::Execute(uint32_t queue, const OpCall& call) {
 absl::Status DeviceSession::Copy(uint32_t queue, BufferHandle source, uint64_t source_offset,
                                  BufferHandle target, uint64_t target_offset, uint64_t bytes) {
   RETURN_IF_ERROR(core_.CheckUsable());
+  RETURN_IF_ERROR(core_.CheckIsOurs(source));
+  RETURN_IF_ERROR(core_.CheckIsOurs(target));
   return Send(wire::CopyCommand{wire::Header(wire::CommandKind::kCopy, queue, sizeof(wire::CopyCommand)),
                                 wire::ToWire(source), wire::ToWire(target), source_offset, target_offset,
                                 bytes})
@@ -306,7 +321,7 @@ absl::Status DeviceSession::WaitInQueue(uint32_t queue, const DeviceSession& dev
 
 absl::Status DeviceSession::AwaitCommand(uint32_t queue, uint64_t sequence) {
   RETURN_IF_ERROR(core_.CheckUsable());
-  return transport_->Await({queue, sequence}, core_.interrupt());
+  return Noted(transport_->Await({queue, sequence}, core_.interrupt()));
 }
 
 absl::Status DeviceSession::Await(uint32_t queue, uint64_t sequence, std::optional<uint32_t> since) {
@@ -341,8 +356,8 @@ absl::Status DeviceSession::TakeError(uint32_t queue, std::optional<uint32_t> si
 absl::StatusOr<bool> DeviceSession::Query(uint32_t queue, uint64_t sequence, uint32_t since) {
   RETURN_IF_ERROR(core_.CheckUsable());
   if (!IsComplete(queue, sequence)) {
-    RETURN_IF_ERROR(transport_->status());
     transport_->NotePolling();
+    if (HasEnded()) return core_.status();
     return false;
   }
   RETURN_IF_ERROR(TakeError(queue, since));
@@ -364,6 +379,31 @@ absl::Status DeviceSession::SynchronizeAll() {
     first.Update(Synchronize(queue));
   }
   return first;
+}
+
+bool DeviceSession::HasEnded() const { return core_.HasEnded(); }
+
+absl::Status DeviceSession::Noted(absl::Status status) const {
+  if (absl::IsUnavailable(status)) core_.NoteEnd();
+  return status;
+}
+
+absl::Status DeviceSession::UnreadError(std::chrono::steady_clock::time_point until) {
+  for (uint32_t queue = 0; queue < wire::kMaxQueues; ++queue) {
+    {
+      SpinLock lock(mutex_);
+      if (!queues_[queue].exists) continue;
+    }
+    const auto out_of_time = [&] {
+      const bool late = std::chrono::steady_clock::now() >= until;
+      return late ? absl::DeadlineExceededError("the device still works") : absl::OkStatus();
+    };
+    (void)transport_->Await({queue, LastSequence(queue)}, out_of_time);
+    const uint32_t errors = transport_->Errors(queue);
+    SpinLock lock(mutex_);
+    if (errors != queues_[queue].errors_taken) return transport_->LastError(queue);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<uint64_t> DeviceSession::ReleaseHost(uint32_t memory) {

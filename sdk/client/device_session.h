@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -30,7 +31,13 @@ class DeviceSession {
  public:
   // `device`: as the client numbers it.
   DeviceSession(Core& core, uint32_t device, std::unique_ptr<transport::ClientTransport> transport,
-                const Connection& connection);
+                const Connection& connection, uint32_t used_generations);
+
+  // Has no more buffers. Returns the highest generation of all that there were.
+  uint32_t CloseBuffers() {
+    SpinLock lock(mutex_);
+    return ids_.Close();
+  }
 
   // The functions of xpud::Queue; `queue` is one of this device's. Queue 0 exists from the start.
   absl::StatusOr<BufferHandle> Allocate(uint32_t queue, uint64_t bytes);
@@ -92,8 +99,13 @@ class DeviceSession {
   void ResetAccumulatedMemory();
   // OK, or the reason why the session has ended.
   absl::Status status() const { return transport_->status(); }
+  // Waits until `until` for all commands. Returns the first error that no call has returned; leaves it.
+  absl::Status UnreadError(std::chrono::steady_clock::time_point until);
 
  private:
+  bool HasEnded() const;  // as Core's
+  // Returns `status`, and tells Core if the session has ended.
+  absl::Status Noted(absl::Status status) const;
   struct QueueState {
     bool exists = false;
     uint64_t last_sequence = 0;
@@ -103,6 +115,7 @@ class DeviceSession {
   };
 
   absl::Status UnknownOp(const ops::Row& row) const;
+  absl::Status CheckOperands(const OpCall& call) const;
   // Runs `attempt` under the lock until it returns true. In between, waits (without the lock) until the
   // daemon has made room.
   absl::Status UntilRoom(absl::FunctionRef<bool()> attempt);

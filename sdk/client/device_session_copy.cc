@@ -88,6 +88,7 @@ absl::Status DeviceSession::UploadPiece(uint32_t queue, std::span<const std::byt
 absl::Status DeviceSession::Upload(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
                                    uint64_t offset) {
   RETURN_IF_ERROR(core_.CheckUsable());
+  RETURN_IF_ERROR(core_.CheckIsOurs(target));
   if (core_.UploadsInPlace(source, kStagedBytes)) {
     uint64_t sequence = 0;
     RETURN_IF_ERROR(UploadHost(queue, source, target, offset, sequence));
@@ -104,6 +105,7 @@ absl::Status DeviceSession::Upload(uint32_t queue, std::span<const std::byte> so
 absl::Status DeviceSession::Download(uint32_t queue, BufferHandle source, uint64_t offset,
                                      std::span<std::byte> target) {
   RETURN_IF_ERROR(core_.CheckUsable());
+  RETURN_IF_ERROR(core_.CheckIsOurs(source));
   if (target.empty()) return Synchronize(queue);
   for (;;) {
     const uint32_t errors = ErrorsTaken(queue);
@@ -208,6 +210,7 @@ absl::Status DeviceSession::DownloadHost(uint32_t queue, BufferHandle source, ui
 absl::Status DeviceSession::StartUpload(uint32_t queue, std::span<const std::byte> source,
                                         BufferHandle target, uint64_t offset) {
   RETURN_IF_ERROR(core_.CheckUsable());
+  RETURN_IF_ERROR(core_.CheckIsOurs(target));
   uint64_t sequence;
   if (!core_.UploadsInPlace(source, wire::kMaxInlineUploadBytes))
     return Upload(queue, source, target, offset);
@@ -217,6 +220,7 @@ absl::Status DeviceSession::StartUpload(uint32_t queue, std::span<const std::byt
 absl::Status DeviceSession::StartDownload(uint32_t queue, BufferHandle source, uint64_t offset,
                                           std::span<std::byte> target) {
   RETURN_IF_ERROR(core_.CheckUsable());
+  RETURN_IF_ERROR(core_.CheckIsOurs(source));
   uint64_t sequence;
   if (target.empty() || !core_.IsInHost(target)) return Download(queue, source, offset, target);
   return DownloadHost(queue, source, offset, target, sequence);

@@ -1,6 +1,10 @@
+#include <cstdio>
+
 #include "absl/strings/str_cat.h"
 #include "proto/base/check.h"
+#include "proto/base/daemon_gone.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/text.h"
 #include "sdk/client/core.h"
 #include "xpud/xpud.h"
 
@@ -34,10 +38,11 @@ absl::StatusOr<int64_t> Event::ElapsedNanoseconds(const Event& earlier) const {
     return absl::InvalidArgumentError(
         "both events must be recorded with timing enabled before elapsed time can be calculated");
   }
-  for (const Event* const event : {this, &earlier}) {
-    ASSIGN_OR_RETURN(const bool complete, event->Query());
-    if (!complete)
-      return absl::FailedPreconditionError("both events must be completed before calculating elapsed time");
+  for (const Event* event : {this, &earlier}) {
+    const client::DeviceSession* const on = event->core_->IfOpen(event->device_);
+    if (on->IsComplete(event->queue_, event->sequence_)) continue;
+    RETURN_IF_ERROR(on->status());
+    return absl::FailedPreconditionError("both events must be completed before calculating elapsed time");
   }
   const auto time_of = [](const Event& event) {
     return event.core_->IfOpen(event.device_)->Timestamp(*event.timestamp_);
@@ -133,7 +138,26 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Connect(const ConnectOptions& 
       new Session(std::make_shared<client::Core>(std::move(connection), options)));
 }
 
-Session::~Session() = default;
+absl::StatusOr<std::unique_ptr<Session>> Session::ConnectInPlaceOf(const Session& lost,
+                                                                   const ConnectOptions& options) {
+  // Generations are 32 bits. With half of them used, handles of `lost` could be mistaken at the worst.
+  const uint32_t highest = lost.core_->CloseBuffers();
+  const uint32_t used = highest <= UINT32_MAX / 2 ? highest : 0;
+  ASSIGN_OR_RETURN(client::Connection connection, client::Connect(options));
+  return std::unique_ptr<Session>(
+      new Session(std::make_shared<client::Core>(std::move(connection), options, used)));
+}
+
+Session::~Session() { ReportUnreadError(); }
+
+void Session::ReportUnreadError() const {
+  constexpr std::chrono::seconds kWait(1);
+  if (!core_->MayReport()) return;
+  const absl::Status unread = core_->UnreadError(kWait);
+  if (unread.ok()) return;
+  std::fprintf(stderr, "xpud: the program ended with an error that it did not read: %s\n",
+               PrintableText(std::string_view(unread.message().data(), unread.message().size())).c_str());
+}
 
 const std::vector<DeviceInfo>& Session::devices() const { return core_->devices(); }
 const ops::RowSet& Session::rows() const { return core_->rows(); }
@@ -202,6 +226,8 @@ absl::StatusOr<Profile> Session::StopProfile(uint32_t device) {
 void Session::ObserveCommands(CommandObserver* observer) { core_->Observe(observer); }
 
 absl::Status Session::status() const { return core_->status(); }
+bool Session::HasLostDaemon() const { return IsDaemonGone(core_->status()); }
+bool Session::HasEnded() const { return core_->HasEnded(); }
 const std::string& Session::address() const { return core_->address(); }
 bool Session::started_daemon() const { return core_->started_daemon(); }
 

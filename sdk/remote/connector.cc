@@ -37,7 +37,10 @@ absl::Status Connector::Start(uint32_t device) {
     const std::string why = stream->Run();
     {
       MutexLock lock(mutex_);
-      if (why_ended_.empty()) why_ended_ = why;
+      if (why_ended_.empty()) {
+        why_ended_ = why;
+        ended_as_ = stream->closed_as();
+      }
     }
     eventfd_write(ended_.get(), 1);
   };
@@ -105,7 +108,7 @@ void Connector::Leave() {
       if (why_ended_.empty())
         device.stream->Leave();
       else
-        device.stream->Close(why_ended_);
+        device.stream->Close(why_ended_, ended_as_);
     }
   }
   pollfd ended = {ended_.get(), POLLIN, 0};

@@ -51,7 +51,9 @@ class Connector {
   std::array<OnDevice, transport::kMaxDevices> devices_;
   int running_ = 0;  // streams
   Mutex mutex_;
-  std::string why_ended_ ABSL_GUARDED_BY(mutex_);  // of the first stream that ended
+  // Of the first stream that ended.
+  std::string why_ended_ ABSL_GUARDED_BY(mutex_);
+  transport::ClosedWord ended_as_ ABSL_GUARDED_BY(mutex_) = transport::kSessionOpen;
 };
 
 }  // namespace xpud::remote

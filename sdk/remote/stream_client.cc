@@ -141,14 +141,15 @@ StreamClient::~StreamClient() {
   (void)CloseLink();
 }
 
-void StreamClient::Close(std::string_view why) {
+void StreamClient::Close(std::string_view why, transport::ClosedWord word) {
   {
     MutexLock lock(mutex_);
     if (closed_.load()) return;
     why_closed_ = why;
+    closed_as_.store(word);
     closed_.store(true);
   }
-  server_->Close(why);
+  server_->Close(why, word);
   WakeSender();
 }
 
@@ -185,7 +186,8 @@ std::string StreamClient::Run() {
     const absl::Status lost = CloseLink();  // the other end hangs up, or keep-alive fails
     if (!left_ && !closed_) {
       const absl::Status status = Reconnect(lost);
-      if (!status.ok() && !left_) Close({status.message().data(), status.message().size()});
+      if (!status.ok() && !left_)
+        Close({status.message().data(), status.message().size()}, transport::kDaemonEnded);
     }
     if (link_ != nullptr) continue;
     MutexLock lock(mutex_);
@@ -202,7 +204,10 @@ void StreamClient::SendLoop() {
       continue;
     }
     const absl::StatusOr<size_t> sent = SendCommands();
-    if (!sent.ok()) return Close({sent.status().message().data(), sent.status().message().size()});
+    if (!sent.ok()) {
+      return Close({sent.status().message().data(), sent.status().message().size()},
+                   transport::kSessionClosed);
+    }
     const auto now = Clock::now();
     if (*sent != 0) last_work = now;
     if (spin::kRelay.Continues(last_work, now)) {

@@ -54,12 +54,14 @@ class StreamClient {
   transport::DeviceFds TakeFds() { return std::move(fds_); }
   // Runs until Leave, or until the session ends. Returns the reason of its end; empty after Leave.
   std::string Run();
+  // After Run: what the library was told.
+  transport::ClosedWord closed_as() const { return closed_as_.load(); }
   // The library has left. Thread-safe.
   void Leave();
   // Ends the connection at once. Thread-safe.
   void Cut();
   // Tells the library that the session has ended. Thread-safe.
-  void Close(std::string_view why);
+  void Close(std::string_view why, transport::ClosedWord word);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -105,9 +107,10 @@ class StreamClient {
   bool resumable_ = false;
   std::atomic<bool> down_{false};    // the connection is lost
   std::atomic<bool> closed_{false};  // the session has ended, and the library was told
-  std::atomic<bool> left_{false};    // the library has left
-  uint64_t waits_ = 0;               // what the library waits for and the gateway was not told
-  Clock::time_point next_flush_;     // for commands that the library does not wait for
+  std::atomic<transport::ClosedWord> closed_as_{transport::kSessionOpen};
+  std::atomic<bool> left_{false};  // the library has left
+  uint64_t waits_ = 0;             // what the library waits for and the gateway was not told
+  Clock::time_point next_flush_;   // for commands that the library does not wait for
   Inbox inbox_;
   Outbox<v1::ClientHead> outbox_;
   Mutex mutex_;

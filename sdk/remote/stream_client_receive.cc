@@ -84,7 +84,8 @@ void StreamClient::Apply(const ServerFrame& frame) {
           absl::Status(static_cast<absl::StatusCode>(queue.error().code()), queue.error().message()));
     SetStoredWord(server_->CompletedWord(queue.queue()), queue.completed());
   }
-  if (!head.closed().empty()) Close(head.closed());
+  if (!head.closed().empty())
+    Close(head.closed(), head.daemon_ended() ? transport::kDaemonEnded : transport::kSessionClosed);
   server_->WakeClient();
 }
 

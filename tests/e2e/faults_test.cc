@@ -91,8 +91,19 @@ TEST(Faults, AKilledDaemonEndsEveryCallWithinASecondAndTheNextOneStarts) {
   EXPECT_THAT(status.message(), HasSubstr("the xpud daemon died"));
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(1));
   EXPECT_EQ(session->status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(session->HasLostDaemon());
+  EXPECT_TRUE(session->HasEnded());
   DaemonProcess next;
-  EXPECT_TRUE(next.Connect()->DefaultQueue(0).Synchronize().ok());
+  ConnectOptions options;
+  options.address = next.socket();
+  const auto other = Session::ConnectInPlaceOf(*session, options);
+  ASSERT_TRUE(other.ok()) << other.status();
+  const Queue theirs = (*other)->DefaultQueue(0);
+  const Tensor twos = *Mul(Ones(theirs, 16), 2.0);
+  EXPECT_THAT((*twos.ToFloats())[0], 2);
+  const absl::Status copied = theirs.Copy(ones.ref().buffer, 0, twos.ref().buffer, 0, 64);
+  EXPECT_THAT(copied.message(), HasSubstr("is lost"));
+  EXPECT_TRUE(theirs.Synchronize().ok());
 }
 
 TEST(Faults, BreachesOfProtocolCloseThatSessionOnly) {

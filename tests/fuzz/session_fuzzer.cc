@@ -131,7 +131,7 @@ class Client {
       CheckAccounts();
       if (!progress.ok()) {
         XPUD_CHECK(!progress.status().message().empty());
-        session_->transport().Close("breach");
+        session_->transport().Close("breach", transport::kSessionClosed);
         return false;
       }
       if (*progress == DeviceSession::Progress::kWorked && (mode_ & kLate) != 0) continue;

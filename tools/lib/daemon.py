@@ -25,15 +25,20 @@ class Daemon:
         self._xpuctl = binaries / "xpuctl"
         self.address = self._folder / "xpud.sock"
         self.log = log
+        self._command = [program or binaries / "xpud", "--socket", self.address, *options]
         log.parent.mkdir(parents=True, exist_ok=True)
+        self.start()
+
+    def start(self) -> None:
+        """Starts the daemon, again if it was killed."""
         ready, ready_child = os.pipe()
-        with log.open("wb") as out:
-            self._process = subprocess.Popen([program or binaries / "xpud", "--socket", self.address, "--ready-fd", str(ready_child), *options],
+        with self.log.open("wb") as out:
+            self._process = subprocess.Popen([*self._command, "--ready-fd", str(ready_child)],
                                              stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=_environment(), pass_fds=[ready_child])
         os.close(ready_child)
         with os.fdopen(ready, "rb") as pipe:
             if not pipe.read(1):
-                raise RuntimeError(f"the daemon did not start; {log} says:\n{log.read_text()[-2000:]}")
+                raise RuntimeError(f"the daemon did not start; {self.log} says:\n{self.log.read_text()[-2000:]}")
 
     @property
     def pid(self) -> int:
@@ -57,6 +62,10 @@ class Daemon:
         """Kills the daemon, like a crash."""
         self._process.kill()
         self._process.wait()
+
+    def wait(self) -> None:
+        """Waits for the end of a daemon that was signalled."""
+        self._process.wait(10)
 
     def close(self) -> None:
         self._process.terminate()

@@ -141,7 +141,8 @@ struct MemoryStats {
 class Event {
  public:
   Event() = default;
-  // Returns whether it is complete, or the error of its queue, if it is complete and there is one.
+  // Returns whether it is complete, or the error of its queue, if it is complete and there is one, or why the
+  // session has ended.
   absl::StatusOr<bool> Query() const;
   absl::Status Synchronize() const;  // waits; returns the queue's error, if any
   // Returns the nanoseconds of device time from `earlier` to this event. REQUIRES: both are complete and were
@@ -195,7 +196,8 @@ class Queue {
   // ranges.
   absl::Status PushRange(std::string_view name) const;
   absl::Status PopRange() const;
-  // Returns whether all commands have completed, or the queue's error, if they have and there is one.
+  // Returns whether all commands have completed, or the queue's error, if they have and there is one, or why
+  // the session has ended.
   absl::StatusOr<bool> Query() const;
   absl::Status Synchronize() const;  // waits; returns and clears the queue's error
 
@@ -212,7 +214,11 @@ class Queue {
 class Session {
  public:
   static absl::StatusOr<std::unique_ptr<Session>> Connect(const ConnectOptions& options);
-  ~Session();
+  // Connects anew in place of `lost`, whose daemon is gone (HasLostDaemon). What is left of `lost` can be
+  // freed, and its calls return errors. No handle of its buffers names a buffer of the new session.
+  static absl::StatusOr<std::unique_ptr<Session>> ConnectInPlaceOf(const Session& lost,
+                                                                   const ConnectOptions& options);
+  ~Session();  // calls ReportUnreadError
 
   const std::vector<DeviceInfo>& devices() const;  // those that $XPUD_VISIBLE_DEVICES selects; may be empty
   // The ops that the daemon knows. Execute returns Unimplemented for others; the session continues.
@@ -251,6 +257,15 @@ class Session {
   void ObserveCommands(CommandObserver* observer);
   // Returns an error that says so in a forked child, after the daemon closed the session, or after it died.
   absl::Status status() const;
+  // Whether status() is an error because the daemon died, ended or cannot be reached any more: a new session
+  // may reach the next one. Not if the daemon closed the session.
+  bool HasLostDaemon() const;
+  // Whether status() is an error, as found in the last 20 ms. Costs some nanoseconds.
+  bool HasEnded() const;
+  // Prints the first error that no call has returned to stderr, if there is one. First waits up to a second
+  // for commands in flight. Only the first call does anything. For programs that end without having read all
+  // results.
+  void ReportUnreadError() const;
   const std::string& address() const;  // a socket's path, or HOST:PORT
   bool started_daemon() const;         // Connect started a private daemon
   client::Core& core() const { return *core_; }

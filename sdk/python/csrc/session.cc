@@ -99,7 +99,20 @@ PyObject* CloseSession(PyObject* self, PyObject* /*none*/) {
   SessionState& state = StateOf(self);
   for (Storage* storage = state.storages; storage != nullptr; storage = storage->next) storage->buffer.Free();
   state.queues.clear();
-  const std::unique_ptr<Session> ended = std::move(state.session);
+  std::unique_ptr<Session> ended = std::move(state.session);
+  {
+    const Unlocked unlocked;  // it may wait
+    ended.reset();
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* ReportUnreadError(PyObject* self, PyObject* /*none*/) {
+  const std::shared_ptr<SessionState> state = reinterpret_cast<SessionObject*>(self)->value;
+  if (state->session != nullptr) {
+    const Unlocked unlocked;
+    state->session->ReportUnreadError();
+  }
   Py_RETURN_NONE;
 }
 
@@ -207,6 +220,7 @@ Py_hash_t HashDevice(PyObject* self) {
 PyMethodDef session_methods[] = {
     {"_close", CloseSession, METH_NOARGS, nullptr},
     {"_check", CheckSession, METH_NOARGS, nullptr},
+    {"_report_unread_error", ReportUnreadError, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 PyGetSetDef session_properties[] = {

@@ -228,6 +228,17 @@ print((array + 2).tolist())
         self.assertEqual(client.stdout.readline(), "[2, 3, 4]\n", "the session goes on")
 
 
+class UnreadErrors(WithDaemon):
+    def test_are_printed_when_the_program_ends_or_the_session_is_closed(self):
+        bad = "import xpud\nx = xpud.take(xpud.arange(4), [9])\n"
+        for rest, printed in (("", True), ("xpud.default_session().close()", True), ("try: x.numpy()\nexcept IndexError: pass", False)):
+            client = self.start(bad + rest, stderr=subprocess.PIPE)
+            error = client.communicate(timeout=60)[1]
+            self.assertEqual(client.returncode, 0, error)
+            self.assertEqual(error.count("the program ended with an error that it did not read: index 9 is out of range"), int(printed), error)
+            self.assertEqual(error == "", not printed)
+
+
 class Threads(WithDaemon):
     def test_python_runs_while_a_thread_waits(self):
         array = xpud.ones(10, device=self.connect())

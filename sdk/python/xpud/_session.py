@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextvars
 import os
 import sys
@@ -191,4 +192,11 @@ def _forget() -> None:
     _chosen.set(None)
 
 
+def _report_unread_error() -> None:
+    """Called when the program ends: an error that no call has raised is printed. Sessions of `with` blocks have done so when they were closed."""
+    if _default is not None and not _default.closed:
+        _default._report_unread_error()
+
+
 os.register_at_fork(after_in_child=_forget)
+atexit.register(_report_unread_error)

@@ -45,7 +45,9 @@ class AddressSpace {
     const Allocation& allocation = *std::prev(next)->second;
     const auto offset = static_cast<uint64_t>(static_cast<const std::byte*>(address) -
                                               static_cast<std::byte*>(allocation.address));
-    return offset < allocation.bytes ? Place{allocation.buffer.handle(), offset} : Place{};
+    if (offset >= allocation.bytes) return {};
+    CheckIsThere(allocation);
+    return {allocation.buffer.handle(), offset};
   }
 
   std::vector<MemoryInUse> InUse() {
@@ -181,13 +183,14 @@ class Allocator final : public c10::DeviceAllocator {
     const int device = Runtime::CurrentDevice();
     const c10::Device torch_device(kDeviceType, static_cast<c10::DeviceIndex>(device));
     if (bytes == 0) return {nullptr, nullptr, &FreeAllocation, torch_device};
-    Runtime& runtime = Runtime::Get();
+    Runtime& runtime = Runtime::ForNewTensors();
     if (AddressSpace::ClassOf(bytes) >= AddressSpace::kClasses) [[unlikely]]
       ThrowOutOfMemory(runtime, device, bytes);
     if (withheld[device].load(std::memory_order_relaxed) != 0) [[unlikely]]
       CheckLimit(runtime, device, bytes);
     Allocation* allocation = TakeAllocation(bytes);
     allocation->bytes = bytes;
+    allocation->runtime = runtime.number();
     allocation->device = device;
     c10::DataPtr data(allocation->address, allocation, &FreeAllocation, torch_device);
     if (!runtime.is_null()) [[likely]]
@@ -295,6 +298,11 @@ c10::DeviceAllocator* GetAllocator() { return &TheAllocator(); }
 void SetMemoryLimit(int device, uint64_t bytes) { withheld.at(device) = UINT64_MAX - bytes; }
 
 std::vector<MemoryInUse> FindMemoryInUse() { return Addresses().InUse(); }
+
+void ThrowLost() {
+  Throw(absl::UnavailableError(
+      "this tensor's memory was at an xpud daemon that died, and is lost; make the tensor anew"));
+}
 
 Place FindPlace(const void* address) { return Addresses().Find(address); }
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <vector>
 
+#include "sdk/torch/csrc/runtime.h"
 #include "xpud/xpud.h"
 
 namespace xpud::shim {
@@ -19,6 +20,7 @@ struct Allocation {
   Buffer buffer;  // empty on the null device
   uint64_t bytes = 0;
   void* address = nullptr;
+  uint32_t runtime = 0;  // Runtime::number
   int device = 0;
   int size_class = 0;
   std::atomic<bool> in_use = false;  // by a storage
@@ -44,11 +46,19 @@ struct Place {
   uint64_t offset = 0;  // bytes
 };
 
+// Throws for memory of a daemon that is gone.
+[[noreturn]] void ThrowLost();
+inline void CheckIsThere(const Allocation& allocation) {
+  if (allocation.runtime != Runtime::current_number()) [[unlikely]]
+    ThrowLost();
+}
+
 // Returns the place that an address of the reserved range denotes, or a null place for any other address.
 Place FindPlace(const void* address);
 
 // Returns a null place for a tensor without bytes. Storages made from a bare address (at::from_blob) are
-// looked up. Raises NotImplementedError for a tensor without memory, such as torch.func's wrappers.
+// looked up. Raises NotImplementedError for a tensor without memory, such as torch.func's wrappers, and
+// AcceleratorError if its daemon is gone.
 inline Place PlaceOf(const at::TensorBase& tensor) {
   const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -58,7 +68,9 @@ inline Place PlaceOf(const at::TensorBase& tensor) {
   const uint64_t offset = static_cast<uint64_t>(tensor.storage_offset()) * tensor.itemsize();
   if (data.get_deleter() == &FreeAllocation) [[likely]] {
     const auto* allocation = static_cast<const Allocation*>(data.get_context());
-    return allocation == nullptr ? Place{} : Place{allocation->buffer.handle(), offset};
+    if (allocation == nullptr) return {};
+    CheckIsThere(*allocation);
+    return {allocation->buffer.handle(), offset};
   }
   Place place = FindPlace(data.get());
   place.offset += offset;

@@ -177,6 +177,9 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_memory_limit", torch::wrap_pybind_function(SetMemoryLimit));
   m.def("memory_snapshot", torch::wrap_pybind_function(MemorySnapshot));
   m.attr("records_activities") = RecordsActivities();
+  m.def("report_unread_error", torch::wrap_pybind_function_no_gil([] {
+          if (UsesDevices()) Runtime::Get().session()->ReportUnreadError();
+        }));
   m.def("push_range", torch::wrap_pybind_function(PushRange));
   m.def("pop_range", torch::wrap_pybind_function(PopRange));
   m.def("fallback_counts", &FallbackCounts);

@@ -71,7 +71,7 @@ void FreePinned(void* context) {
 class Allocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    Runtime& runtime = Runtime::Get();
+    Runtime& runtime = Runtime::ForNewTensors();
     if (bytes == 0 || runtime.is_null()) return c10::GetCPUAllocator()->allocate(bytes);
     auto buffer = Allocate(runtime, bytes);
     if (buffer.ok()) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
 #include "sdk/torch/csrc/errors.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/registration.h"
@@ -28,6 +29,13 @@ Mutex& ConnectMutex() {
   return *mutex;
 }
 
+ConnectOptions Options() {
+  ConnectOptions options;
+  options.interrupt = CheckInterrupt;
+  options.client_name = ClientName();
+  return options;
+}
+
 [[noreturn]] void ThrowNoDevices() {
   const char* visible = std::getenv("XPUD_VISIBLE_DEVICES");
   TORCH_CHECK(visible != nullptr, "No XPUD devices are available: the daemon has no devices");
@@ -38,6 +46,7 @@ Mutex& ConnectMutex() {
 }  // namespace
 
 std::atomic<Runtime*> Runtime::instance_{nullptr};
+std::atomic<uint32_t> Runtime::current_number_{1};
 std::atomic<bool> Runtime::bad_fork_{false};
 std::atomic<bool> Runtime::no_devices_{false};
 
@@ -57,24 +66,9 @@ Runtime& Runtime::Connect() {
         {.name = "null device", .kind = "null", .vendor = "xpud", .total_memory = uint64_t{1} << 40});
     runtime->queues_[0][0] = std::make_unique<Queue>();
   } else {
-    ConnectOptions options;
-    options.interrupt = CheckInterrupt;
-    options.client_name = ClientName();
-    auto session = Session::Connect(options);
+    auto session = Session::Connect(Options());
     if (!session.ok()) Throw(session.status());
-    runtime->session_ = *std::move(session);
-    runtime->devices_ = runtime->session_->devices();
-    if (runtime->devices_.empty()) {
-      no_devices_ = true;
-      ThrowNoDevices();
-    }
-    if (runtime->devices_.size() > kMaxDevices) runtime->devices_.resize(kMaxDevices);
-    if (runtime->session_->rows() != ops::KnownRows()) FallBackWithout(runtime->session_->rows());
-  }
-  for (int device = 0; device < runtime->device_count(); ++device) {
-    if (!runtime->is_null()) {
-      runtime->queues_[device][0] = std::make_unique<Queue>(runtime->session_->DefaultQueue(device));
-    }
+    runtime->Take(*std::move(session));
   }
   ::pthread_atfork(nullptr, nullptr, [] {
     if (instance_.exchange(nullptr) != nullptr) bad_fork_ = true;
@@ -83,10 +77,70 @@ Runtime& Runtime::Connect() {
   return *instance_.load();
 }
 
+void Runtime::Take(std::unique_ptr<Session> session) {
+  session_ = std::move(session);
+  devices_ = session_->devices();
+  if (devices_.empty()) {
+    no_devices_ = true;
+    ThrowNoDevices();
+  }
+  if (devices_.size() > kMaxDevices) devices_.resize(kMaxDevices);
+  if (session_->rows() != ops::KnownRows()) FallBackWithout(session_->rows());
+  for (int device = 0; device < device_count(); ++device)
+    queues_[device][0] = std::make_unique<Queue>(session_->DefaultQueue(device));
+}
+
+void Runtime::MakeStreamsOf(Runtime& lost) {
+  MutexLock lock(mutex_);
+  MutexLock theirs(lost.mutex_);
+  streams_ = lost.streams_;
+  priorities_ = lost.priorities_;
+  pool_ = lost.pool_;
+  pool_turn_ = lost.pool_turn_;
+  for (int device = 0; device < lost.device_count(); ++device) {
+    for (int stream = 1; stream < streams_[device]; ++stream) {
+      auto made = session_->CreateQueue(device, priorities_[device][stream]);
+      if (!made.ok()) Throw(made.status());
+      queues_[device][stream] = std::make_unique<Queue>(*std::move(made));
+    }
+  }
+}
+
+// `lost` is never destroyed: other threads may use it, and its tensors.
+Runtime& Runtime::Reconnect(Runtime& lost) {
+  const WaitScope scope;
+  MutexLock lock(ConnectMutex());
+  Runtime& now = Get();
+  if (&now != &lost) return now;
+  const absl::Status end = lost.session_->status();
+  if (!lost.session_->HasLostDaemon()) {
+    ThrowIfError(end);
+    return lost;
+  }
+  auto session = Session::ConnectInPlaceOf(*lost.session_, Options());
+  if (!session.ok()) {
+    Throw(absl::UnavailableError(
+        absl::StrCat(end.message(), "; no other is there: ", session.status().message())));
+  }
+  TORCH_CHECK((*session)->devices().size() >= lost.devices_.size(),
+              "XPUD error: the xpud daemon died, and the next one has ", (*session)->devices().size(),
+              " devices for this process, not ", lost.devices_.size(), "; start a new process");
+  std::unique_ptr<Runtime> runtime(new Runtime);
+  runtime->number_ = lost.number_ + 1;
+  runtime->Take(*std::move(session));
+  runtime->MakeStreamsOf(lost);
+  // First: what was made with the former runtime is lost at once.
+  current_number_.store(runtime->number_, std::memory_order_release);
+  instance_.store(runtime.release(), std::memory_order_release);
+  return *instance_.load();
+}
+
 int Runtime::DeviceCountOrZero() noexcept {
   if (IsInBadFork()) return 0;
   try {
-    return Get().device_count();
+    Runtime& runtime = Get();
+    if (runtime.is_null() || runtime.session_->status().ok()) return runtime.device_count();
+    return Reconnect(runtime).device_count();
   } catch (const c10::Error& error) {
     static std::atomic<bool> warned{false};
     if (no_devices_) return 0;  // no warning: XPUD_VISIBLE_DEVICES may hide them on purpose
@@ -110,6 +164,7 @@ c10::Stream Runtime::NewStream(int device, int priority) {
   } else {
     auto made = session_->CreateQueue(device, priority);
     if (!made.ok()) Throw(made.status());
+    priorities_[device][count] = priority;
     queues_[device][count++] = std::make_unique<Queue>(*std::move(made));
   }
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device)),

@@ -27,9 +27,20 @@ class Runtime {
     Runtime* runtime = instance_.load(std::memory_order_acquire);
     return runtime != nullptr ? *runtime : Connect();
   }
+  // Like Get. If the daemon is gone (Session::HasLostDaemon), connects to the next one, and older tensors are
+  // lost. Throws if the daemon has closed the session. Costs some nanoseconds more than Get.
+  static Runtime& ForNewTensors() {
+    Runtime& runtime = Get();
+    return runtime.session_ == nullptr || !runtime.session_->HasEnded() ? runtime : Reconnect(runtime);
+  }
+  // Which connection of this process this is.
+  uint32_t number() const { return number_; }
+  // The number of the connection in use. A tensor of another one is lost.
+  static uint32_t current_number() { return current_number_.load(std::memory_order_relaxed); }
   static bool IsConnected() { return instance_.load(std::memory_order_acquire) != nullptr; }
   static bool IsInBadFork() { return bad_fork_.load(std::memory_order_relaxed); }
-  // Returns 0 if there is no daemon or device. Never throws.
+  // Returns 0 if no tensor can be made: there is no daemon or device, or the daemon closed the session.
+  // Never throws.
   static int DeviceCountOrZero() noexcept;
 
   int device_count() const { return static_cast<int>(devices_.size()); }
@@ -61,19 +72,28 @@ class Runtime {
     return ones;
   }
   static Runtime& Connect();
+  // Returns a runtime for the next daemon, in place of `lost`, whose session has ended.
+  static Runtime& Reconnect(Runtime& lost);
+  // Takes the devices of `session`, and makes the default streams.
+  void Take(std::unique_ptr<Session> session);
+  // Makes streams like those of `lost`.
+  void MakeStreamsOf(Runtime& lost);
 
   static std::atomic<Runtime*> instance_;
+  static std::atomic<uint32_t> current_number_;
   static std::atomic<bool> bad_fork_;
   static std::atomic<bool> no_devices_;  // a connection succeeded, and the daemon had no device
 
   // Constant after construction.
   std::unique_ptr<Session> session_;
   std::vector<DeviceInfo> devices_;
+  uint32_t number_ = 1;
 
   // A slot is written once, under mutex_, before its stream id is published.
   std::array<std::array<std::unique_ptr<Queue>, kMaxStreams>, kMaxDevices> queues_;
   Mutex mutex_;
   std::array<int, kMaxDevices> streams_ ABSL_GUARDED_BY(mutex_) = OneEach();
+  std::array<std::array<int, kMaxStreams>, kMaxDevices> priorities_ ABSL_GUARDED_BY(mutex_) = {};
   std::array<std::array<std::vector<c10::StreamId>, 2>, kMaxDevices> pool_ ABSL_GUARDED_BY(mutex_);
   std::array<std::array<size_t, 2>, kMaxDevices> pool_turn_ ABSL_GUARDED_BY(mutex_) = {};
 };

@@ -3,12 +3,16 @@
 Autograd runs backward passes for a device in a thread of its own. After it has reported a pass as complete, it releases what the pass kept, and takes the
 interpreter's lock for that. If the interpreter is being finalised at that moment, the thread ends the process: `terminate called without an active
 exception`.
+
+An operator's error is raised when a result is read. A program that ends before that would end as if nothing had happened, so the error is printed.
 """
 
 import atexit
 import contextlib
 import pathlib
 import time
+
+from . import _C
 
 STEP_SECONDS, LONGEST_SECONDS = 0.001, 1.0
 
@@ -37,4 +41,5 @@ def wait_for_autograd() -> None:
 
 
 def install() -> None:
+    atexit.register(_C.report_unread_error)  # runs last: functions run in the reverse order
     atexit.register(wait_for_autograd)
