@@ -81,7 +81,7 @@ void Upload(const at::Tensor& source, const at::Tensor& target, bool non_blockin
                             : queue.Upload(bytes, to.buffer, to.offset));
 }
 
-// Copies slice by slice if the rank is too high for one command.
+// Copies slice by slice, along the shortest dimension, if the rank is too high for one command.
 void CopyStrided(const at::Tensor& source, const at::Tensor& target) {
   at::Tensor out = target;
   const MapInput input(source);
@@ -89,8 +89,14 @@ void CopyStrided(const at::Tensor& source, const at::Tensor& target) {
   broadcast.Add(target);
   broadcast.Add(source);
   if (broadcast.Finish()) return LaunchMap(CopyRow(), *ToDType(source.scalar_type()), {&out, 1}, {&input, 1});
+  int64_t shortest = 0;
+  for (int64_t d = 1; d < target.dim(); ++d) {
+    if (target.size(shortest) == 1 || (target.size(d) > 1 && target.size(d) < target.size(shortest)))
+      shortest = d;
+  }
   const at::Tensor expanded = source.expand(target.sizes());
-  for (int64_t i = 0; i < target.size(0); ++i) CopyStrided(expanded.select(0, i), target.select(0, i));
+  for (int64_t i = 0; i < target.size(shortest); ++i)
+    CopyStrided(expanded.select(shortest, i), target.select(shortest, i));
 }
 
 // Returns the bytes as they are in memory, without pending conjugation and negation.

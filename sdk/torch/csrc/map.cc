@@ -6,7 +6,10 @@
 #include <ATen/native/TypeProperties.h>
 
 #include <algorithm>
+#include <array>
+#include <vector>
 
+#include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 
 namespace xpud::shim {
@@ -160,13 +163,36 @@ bool AreSupported(const ops::Row& row, std::span<const MapInput> inputs, const a
 
 // Builds the descriptors and sends the command. Returns false if the rank is too high.
 bool Send(const ops::Row& row, DType compute, std::span<const at::Tensor> outs,
+          std::span<const MapInput> inputs);
+
+// Computes on row-major copies, which have one dimension on the wire.
+bool SendCopies(const ops::Row& row, DType compute, std::span<const at::Tensor> outs,
+                std::span<const MapInput> inputs) {
+  std::vector<at::Tensor> results;
+  for (const at::Tensor& out : outs)
+    results.push_back(MakeEmpty(out.sizes(), out.scalar_type(), out.device()));
+  std::array<at::Tensor, ops::kMaxInputs> copies;
+  std::array<MapInput, ops::kMaxInputs> copied;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    copied[i] = inputs[i];
+    const at::Tensor* const tensor = inputs[i].tensor;
+    if (tensor == nullptr || !IsOnDevice(*tensor) || tensor->numel() == 1) continue;
+    copies[i] = ContiguousAs(tensor->expand(outs[0].sizes()), tensor->scalar_type());
+    copied[i].tensor = &copies[i];
+  }
+  if (!Send(row, compute, results, {copied.data(), inputs.size()})) return false;
+  for (size_t i = 0; i < outs.size(); ++i) CopyOnDevice(results[i], outs[i]);
+  return true;
+}
+
+bool Send(const ops::Row& row, DType compute, std::span<const at::Tensor> outs,
           std::span<const MapInput> inputs) {
   Broadcast broadcast(outs[0].sizes());
   for (const at::Tensor& out : outs) broadcast.Add(out);
   for (const MapInput& input : inputs) {
     if (input.tensor != nullptr && IsOnDevice(*input.tensor)) broadcast.Add(*input.tensor);
   }
-  if (!broadcast.Finish()) return false;
+  if (!broadcast.Finish()) return SendCopies(row, compute, outs, inputs);
   int operand = 0;
   std::array<TensorRef, ops::kMaxOutputs> out_refs;
   for (size_t i = 0; i < outs.size(); ++i)
@@ -364,8 +390,7 @@ void LaunchMap(const ops::Row& row, DType compute, std::span<const at::Tensor> o
                std::span<const MapInput> inputs) {
   if (outs[0].numel() == 0) return;
   TORCH_CHECK_NOT_IMPLEMENTED(Send(row, compute, outs, inputs), "XPUD: ", std::string(row.aten),
-                              " on more than ", ops::kMaxRank,
-                              " dimensions, or on types that the device does not support");
+                              " on types that the device does not support");
 }
 
 }  // namespace xpud::shim

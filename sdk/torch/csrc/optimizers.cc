@@ -1,5 +1,6 @@
 // Steps of optimizers and gradient scaling: one command for all parameters of a group.
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -40,6 +41,11 @@ class Aligned {
     if (!aligned.is_same(tensor)) copies_.emplace_back(tensor, aligned);
     return aligned;
   }
+  // A parameter with gaps. PyTorch's CPU kernels take it for a dense one, so it must not fall back.
+  Tensor Dense(const Tensor& parameter) {
+    if (parameter.is_non_overlapping_and_dense()) return parameter;
+    return Update(parameter, at::empty(parameter.sizes(), parameter.options()));
+  }
   void CopyBack() {
     for (auto& [tensor, aligned] : copies_) tensor.copy_(aligned);
   }
@@ -77,8 +83,8 @@ bool AreServed(const Step& step) {
   if (!step.steps.empty() && step.steps.size() != step.self.size()) return false;
   for (size_t i = 0; i < step.self.size(); ++i) {
     const Tensor& self = step.self[i];
-    bool served = self.is_non_overlapping_and_dense() && IsServedTensor(self, self, first) &&
-                  IsServedTensor(step.grads[i], self, first);
+    bool served = at::has_internal_overlap(self) != at::MemOverlap::Yes &&
+                  IsServedTensor(self, self, first) && IsServedTensor(step.grads[i], self, first);
     for (const TensorList& list : step.states)
       served = served && (list.empty() || IsServedTensor(list[i], self, first));
     served = served && (step.steps.empty() || IsScalar(step.steps[i], first, /*any_float=*/false));
@@ -107,8 +113,8 @@ bool Run(const Step& step) {
     kept.push_back(std::move(tensor));
   };
   for (size_t i = 0; i < step.self.size(); ++i) {
-    const Tensor& self = step.self[i];
-    if (self.numel() == 0) continue;
+    if (step.self[i].numel() == 0) continue;
+    const Tensor self = aligned.Dense(step.self[i]);
     command.Add(0, command.Line(self));
     for (size_t s = 0; s < step.states.size(); ++s)
       if (!step.states[s].empty()) line(1 + s, aligned.Update(step.states[s][i], self));

@@ -280,8 +280,8 @@ Tensor Dirichlet(const Tensor& self, OptionalGenerator generator) {
 // ---- leaky_relu with random slopes
 
 bool IsRreluServed(const Tensor& self, const Tensor& noise) {
-  return IsFloat(self) && self.dim() <= ops::kMaxRank && IsOnDevice(noise) &&
-         noise.scalar_type() == self.scalar_type() && noise.sizes() == self.sizes();
+  return IsFloat(self) && IsOnDevice(noise) && noise.scalar_type() == self.scalar_type() &&
+         noise.sizes() == self.sizes();
 }
 
 // Writes the slopes to `noise`, if training.
