@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/api/op_call.h"
+#include "llvm/IR/CFG.h"
 #include "llvm/IR/InlineAsm.h"
 #include "llvm/IR/IntrinsicsNVPTX.h"
 #include "proto/base/check.h"
@@ -338,6 +339,23 @@ void Emitter::If(Value condition, const std::function<void()>& then) {
   ir_.SetInsertPoint(after);
 }
 
+Emitter::Values Emitter::Where(Value condition, const Values& otherwise,
+                               const std::function<Values()>& then) {
+  auto* const before = ir_.GetInsertBlock();
+  Values values;
+  If(condition, [&] { values = then(); });
+  XPUD_CHECK(values.size() == otherwise.size());
+  auto* const after = ir_.GetInsertBlock();
+  // `If` has just made `after`: its predecessors are `before` and the block in which then() ended.
+  for (size_t i = 0; i < values.size(); ++i) {
+    llvm::PHINode* const either = ir_.CreatePHI(values[i]->getType(), 2);
+    for (auto* const from : llvm::predecessors(after))
+      either->addIncoming(from == before ? otherwise[i] : values[i], from);
+    values[i] = either;
+  }
+  return values;
+}
+
 Type* Emitter::TypeOf(Scalar scalar, int width) {
   Type* type = nullptr;
   switch (scalar) {
@@ -617,6 +635,12 @@ void Emitter::StoreRaw(Value base, Value index, Value value) {
   Type* const type = value->getType();
   MarkAccess(ir_.CreateAlignedStore(value, ir_.CreateInBoundsGEP(type->getScalarType(), base, index),
                                     llvm::Align(type->getScalarSizeInBits() / 8)));
+}
+
+Emitter::Value Emitter::Local(Type* element, uint64_t count) {
+  llvm::BasicBlock& entry = function_->getEntryBlock();
+  llvm::IRBuilder<> at(&entry, entry.begin());
+  return at.CreateAlloca(llvm::ArrayType::get(element, count));
 }
 
 Emitter::Value Emitter::Shared(Type* element, uint64_t count) {

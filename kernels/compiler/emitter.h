@@ -107,6 +107,8 @@ class Emitter {
   Values While(const Values& carried, const std::function<Value(const Values&)>& condition,
                const std::function<Values(const Values&)>& body);
   void If(Value condition, const std::function<void()>& then);
+  // Returns then() if `condition` (i1) holds, else `otherwise`. Only one of them is computed.
+  Values Where(Value condition, const Values& otherwise, const std::function<Values()>& then);
   void Barrier();  // of all lanes of a group; does nothing on the host
 
   // Returns a type, a vector of `width` if width > 1.
@@ -154,6 +156,8 @@ class Emitter {
   // Returns the bits that Store writes for a value.
   Value ToStorage(ops::DType type, Value value, Scalar from);
 
+  // Returns an array in this lane's own memory.
+  Value Local(llvm::Type* element, uint64_t count);
   // Returns an array in the group's shared memory (GPU only).
   Value Shared(llvm::Type* element, uint64_t count);
 

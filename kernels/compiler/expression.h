@@ -25,11 +25,13 @@ enum class Variable : uint8_t {
   kP,
   kQ,
   kR,
+  kS,
   kP2,
   kQ2,
-  kR2
+  kR2,
+  kS2
 };
-inline constexpr int kNumVariables = 17;
+inline constexpr int kNumVariables = 19;
 
 enum class Op : uint8_t {
   kVariable,

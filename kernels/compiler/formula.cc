@@ -29,8 +29,8 @@ constexpr std::pair<std::string_view, Variable> kVariables[] = {
     {"a", Variable::kA},     {"b", Variable::kB},        {"c", Variable::kC},     {"d", Variable::kD},
     {"e", Variable::kE},     {"f", Variable::kF},        {"g", Variable::kG},     {"h", Variable::kH},
     {"i", Variable::kIndex}, {"k", Variable::kPosition}, {"n", Variable::kCount}, {"p", Variable::kP},
-    {"q", Variable::kQ},     {"r", Variable::kR},        {"p2", Variable::kP2},   {"q2", Variable::kQ2},
-    {"r2", Variable::kR2},
+    {"q", Variable::kQ},     {"r", Variable::kR},        {"s", Variable::kS},     {"p2", Variable::kP2},
+    {"q2", Variable::kQ2},   {"r2", Variable::kR2},      {"s2", Variable::kS2},
 };
 
 constexpr std::pair<std::string_view, Op> kConstants[] = {
@@ -183,7 +183,8 @@ absl::StatusOr<ReduceFormula> ParseReduce(std::string_view text) {
     ASSIGN_OR_RETURN(const NodeId value, parser.Whole());
     formula.outputs.push_back(value);
   } while (parser.Accept(","));
-  if (formula.state.size() > 3) return parser.Fail("at most three state components");
+  if (formula.state.size() > ReduceFormula::kMaxComponents)
+    return parser.Fail("at most four state components");
   if (!parser.AtEnd()) return parser.Fail("the end");
   return formula;
 }

@@ -23,6 +23,8 @@ struct ReduceFormula {
     NodeId merge;
     bool position = false;  // `:i64`: holds a position and is i64 for any accumulate type
   };
+  static constexpr size_t kMaxComponents = 4;  // of the state
+
   Expression expression;
   std::vector<Component> state;
   std::vector<NodeId> outputs;  // finish

@@ -84,6 +84,16 @@ void Sum(benchmark::State& state, DType type, int64_t dim) {
          1);
   Run(state, c);
 }
+// Reduces dimension `dim` of a matrix.
+void Reduce(benchmark::State& state, const char* name, DType type, std::vector<int64_t> sizes, size_t dim) {
+  const size_t outputs = ops::RowOf(name).outputs;
+  std::vector<int64_t> kept = sizes;
+  kept[dim] = 1;
+  std::vector<TestTensor> tensors(outputs, TestTensor(type, kept));
+  tensors.emplace_back(type, sizes);
+  Case c(name, std::move(tensors), outputs, {}, {ops::Number::Real(1)});
+  Run(state, c);
+}
 void Transpose(benchmark::State& state, DType type) {
   Case c("_copy_from", {Matrix(type), TestTensor(type, {kRows, kColumns}, {1, kRows})}, 1);
   Run(state, c);
@@ -127,6 +137,20 @@ BENCHMARK_CAPTURE(Softmax, columns_f32, DType::kFloat32, 0);
 BENCHMARK_CAPTURE(LayerNorm, f32, DType::kFloat32);
 BENCHMARK_CAPTURE(LayerNorm, bf16, DType::kBFloat16);
 BENCHMARK_CAPTURE(Sum, rows_f32, DType::kFloat32, 1);
+BENCHMARK_CAPTURE(Reduce, mean_of_short_rows, "mean.dim", DType::kFloat32, {65536, 64}, 1);
+BENCHMARK_CAPTURE(Reduce, mean_of_rows_of_100, "mean.dim", DType::kFloat32, {40960, 100}, 1);
+BENCHMARK_CAPTURE(Reduce, mean_of_columns, "mean.dim", DType::kFloat32, {kRows, kColumns}, 0);
+BENCHMARK_CAPTURE(Reduce, mean_of_columns_bf16, "mean.dim", DType::kBFloat16, {kRows, kColumns}, 0);
+BENCHMARK_CAPTURE(Reduce, mean_of_ten_columns, "mean.dim", DType::kFloat32, {400000, 10}, 0);
+BENCHMARK_CAPTURE(Reduce, mean_of_few_rows, "mean.dim", DType::kFloat32, {32, 768}, 0);
+BENCHMARK_CAPTURE(Reduce, norm_of_rows, "linalg_vector_norm", DType::kFloat32, {kRows, kColumns}, 1);
+BENCHMARK_CAPTURE(Reduce, largest_of_rows, "amax", DType::kFloat32, {kRows, kColumns}, 1);
+BENCHMARK_CAPTURE(Reduce, argmax_of_rows, "argmax", DType::kFloat32, {kRows, kColumns}, 1);
+BENCHMARK_CAPTURE(Reduce, var_of_rows, "var.correction", DType::kFloat32, {kRows, kColumns}, 1);
+BENCHMARK_CAPTURE(Reduce, var_of_short_rows, "var.correction", DType::kFloat32, {65536, 64}, 1);
+BENCHMARK_CAPTURE(Reduce, var_of_columns, "var.correction", DType::kFloat32, {kRows, kColumns}, 0);
+BENCHMARK_CAPTURE(Reduce, var_of_columns_bf16, "var.correction", DType::kBFloat16, {kRows, kColumns}, 0);
+BENCHMARK_CAPTURE(Reduce, sum_of_small, "sum", DType::kFloat32, {1, 768}, 1);
 BENCHMARK_CAPTURE(Sum, rows_bf16, DType::kBFloat16, 1);
 BENCHMARK_CAPTURE(Sum, columns_f32, DType::kFloat32, 0);
 BENCHMARK_CAPTURE(Sum, columns_bf16, DType::kBFloat16, 0);

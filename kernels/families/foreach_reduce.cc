@@ -15,7 +15,6 @@ namespace xpud::kernels {
 namespace {
 
 constexpr int64_t kHostPart = 16384;  // elements
-constexpr int64_t kMaxComponents = 3;
 
 constexpr int64_t PartOf(Target target) { return target == Target::kHost ? kHostPart : kGpuUnit; }
 
@@ -110,8 +109,8 @@ absl::Status ForeachReducePlanner::Flush(Workspace workspace, LaunchList& launch
     readiness_ = Readiness::kCompiling;
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(void* const states,
-                   workspace(static_cast<size_t>(kMaxComponents * (parts + 1)) * kComponentBytes));
+  ASSIGN_OR_RETURN(void* const states, workspace(ReduceFormula::kMaxComponents *
+                                                 static_cast<size_t>(parts + 1) * kComponentBytes));
   arguments_.states = states;
   arguments_.parts = parts;
   PackSize size = {.target = cache_.target(),

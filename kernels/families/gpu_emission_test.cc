@@ -1,6 +1,7 @@
 // The IR of each family as PTX for sm_90, accepted by ptxas if it is installed, and as SPIR-V 1.2, accepted
 // by spirv-val. These tests check that it is well-formed; the families' tests run it on a GPU.
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -65,6 +66,22 @@ class GpuEmissionTest : public ::testing::Test {
     EXPECT_EQ(ptx->find(".extern .func"), std::string::npos)
         << what << " calls a function that no device has";
     if (Installed("ptxas")) EXPECT_TRUE(Accepts("ptxas -arch=sm_90 -o /dev/null", *ptx)) << what;
+  }
+
+  // Returns true if the module needs the capability Float64, which some GPUs lack.
+  static bool UsesDoubles(const std::string& spirv) {
+    constexpr uint32_t kCapability = 17, kFloat64 = 10;
+    std::vector<uint32_t> words(spirv.size() / sizeof(uint32_t));
+    std::memcpy(words.data(), spirv.data(), words.size() * sizeof(uint32_t));
+    for (size_t at = 5; at + 1 < words.size() && (words[at] & 0xffff) == kCapability; at += words[at] >> 16)
+      if (words[at + 1] == kFloat64) return true;
+    return false;
+  }
+  void CheckHasNoDoubles(const auto& skeleton, const auto& key) {
+    const absl::StatusOr<std::string> spirv =
+        KernelCompiler::Compile(Target::kSpirv, skeleton, skeleton.Pack(key));
+    ASSERT_TRUE(spirv.ok()) << spirv.status();
+    EXPECT_FALSE(UsesDoubles(*spirv)) << skeleton.Name(key);
   }
 
   void CheckSpirv(const auto& skeleton, const auto& key, const std::string& more) {
@@ -182,6 +199,27 @@ TEST_F(GpuEmissionTest, EveryReductionInBothOrdersAndItsMerge) {
     }
     key.columns = key.partial = false;
     Check(merge, key);
+  }
+}
+
+// Parts of a reduction too: their states are of the type that they are computed in.
+TEST_F(GpuEmissionTest, ReductionsOfFloatsHaveNoDoubles) {
+  const ReduceSkeleton skeleton;
+  const ReduceMergeSkeleton merge;
+  for (const char* name : {"sum", "mean.dim", "linalg_vector_norm", "var.correction", "xpud::mean_rstd"}) {
+    ReduceKey key;
+    key.row = &ops::RowOf(name);
+    key.outputs.fill(DType::kFloat32);
+    key.attribute = ParseReduce(key.row->formula)->expression.Uses(Variable::kB);
+    key.columns = key.partial = true;
+    CheckHasNoDoubles(skeleton, key);
+    key.columns = key.partial = false;
+    CheckHasNoDoubles(merge, key);
+    key.accumulate = Scalar::kF64;
+    const absl::StatusOr<std::string> doubles =
+        KernelCompiler::Compile(Target::kSpirv, merge, merge.Pack(key));
+    ASSERT_TRUE(doubles.ok());
+    EXPECT_TRUE(UsesDoubles(*doubles)) << "the check sees none";
   }
 }
 

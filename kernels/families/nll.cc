@@ -227,12 +227,6 @@ class TargetEmission {
     return key_.weighted ? e_.Load(key_.input, args_.weights, at, real_) : e_.Constant(real_, 1);
   }
 
-  // Returns then(current) if `condition` holds, else `current`.
-  Values Where(Value condition, const Values& current, const std::function<Values(const Values&)>& then) {
-    return e_.Loop(e_.I64(0), e_.ir().CreateZExt(condition, e_.ir().getInt64Ty()), e_.I64(1), current,
-                   [&](Value, const Values& carried) { return then(carried); });
-  }
-
   Value IsFirstLane() { return e_.ir().CreateICmpEQ(e_.Lane(), e_.I64(0)); }
 
   // Loads element `which` (0: loss, 1: weight) of part `part`.
@@ -268,14 +262,14 @@ class ForwardEmission : public TargetEmission<NllForwardArguments<Emitted>> {
   Values AddRow(Value n, const Values& sums) {
     const Target target = LoadTarget(n);
     e_.ReportIndex(args_.error_word, target.wrong, target.value);
-    return Where(target.counts, sums, [&](const Values& current) -> Values {
+    return e_.Where(target.counts, sums, [&]() -> Values {
       Value const weight = WeightOf(target.value);
-      Value const total = e_.ir().CreateFAdd(current[1], weight);
-      if (key_.stage == NllStage::kWeights) return {current[0], total};
+      Value const total = e_.ir().CreateFAdd(sums[1], weight);
+      if (key_.stage == NllStage::kWeights) return {sums[0], total};
       Value const at = e_.Add(OffsetOfRow(n, args_.input_row_stride, args_.input_image_stride),
                               e_.Mul(target.value, args_.input_class_stride));
       Value const logp = e_.Load(key_.input, args_.input, at, real_);
-      return {e_.ir().CreateFSub(current[0], e_.ir().CreateFMul(weight, logp)), total};
+      return {e_.ir().CreateFSub(sums[0], e_.ir().CreateFMul(weight, logp)), total};
     });
   }
 
@@ -387,8 +381,8 @@ class BackwardEmission : public TargetEmission<NllBackwardArguments<Emitted>> {
       Value const reports = e_.ir().CreateAnd(target.wrong, e_.ir().CreateICmpEQ(column, e_.I64(0)));
       e_.ReportIndex(args_.error_word, reports, target.value);
       Value const here = e_.ir().CreateAnd(target.counts, e_.ir().CreateICmpEQ(column, target.value));
-      const Values value = Where(here, {e_.Constant(real_, 0)},
-                                 [&](const Values&) -> Values { return {GradientAt(row, column)}; });
+      const Values value =
+          e_.Where(here, {e_.Constant(real_, 0)}, [&]() -> Values { return {GradientAt(row, column)}; });
       e_.Store(key_.other, args_.dx, OffsetOf(row, column), value[0], real_);
     });
   }

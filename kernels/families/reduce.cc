@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/families/cascade.h"
 #include "kernels/families/monoid_emission.h"
 #include "kernels/families/row_plan.h"
 #include "kernels/families/slices.h"
@@ -286,6 +287,14 @@ void Bind(const ReduceKey& key, const Arguments& arguments, Emitter& e, MonoidEm
               arguments.count);
 }
 
+// Returns component `c` of the states in the workspace. Layout [component][part][item], with room for 8 bytes
+// in each place.
+template <typename Arguments>
+Value StatesOf(Emitter& e, const Arguments& arguments, size_t c) {
+  Value const before = e.Mul(e.I64(static_cast<int64_t>(c)), e.Mul(arguments.parts, arguments.items));
+  return e.Address(ops::DType::kInt64, arguments.states, before);
+}
+
 class ReduceEmission {
  public:
   ReduceEmission(const ReduceKey& key, const ReduceArguments<Emitted>& arguments,
@@ -401,6 +410,70 @@ class ReduceEmission {
                              llvm::ConstantVector::get(lanes));
   }
 
+  // ---- the reduced space
+
+  // How one lane walks through the group's part of the reduced space.
+  struct Walk {
+    int64_t inner_stride = 1;  // elements that a step takes from the innermost dimension
+    int width = 1;             // of a vector, after whole steps; single elements follow
+    Value outer_first = nullptr;
+    int64_t outer_stride = 1;
+  };
+  using Stretch = std::function<Values(Value outer, Value from, Value to, const Values& now)>;
+
+  // Folds the group's part of the reduced space. run(outer, from, to, states) takes elements [from, to) of
+  // the innermost dimension at outer index `outer` into `states`, which begin as `start`. Chains of them are
+  // short: each ends with finish(states), and `merge` joins the results. `empty` is the result of no
+  // elements.
+  Values FoldSpace(const Walk& walk, const Values& start, const Stretch& run,
+                   const std::function<Values(const Values&)>& finish, const Values& empty,
+                   const std::function<Values(const Values&, const Values&)>& merge) {
+    Value const begin = e_.Mul(e_.Group(2), args_.inner_slice);
+    Value const end = e_.Min(e_.Add(begin, args_.inner_slice), InnerSize());
+    Value const steps = e_.I64(kChain * walk.inner_stride);
+    Cascade cascade(e_, empty, merge);
+    // Integers do not round.
+    const auto fold = [&](Value from, Value to, Value block, const auto& body) {
+      return IsFloat(key_.accumulate) ? cascade.Fold(from, to, block, body) : body(from, to);
+    };
+    if (key_.reduced == 1) {
+      return fold(begin, end, steps,
+                  [&](Value from, Value to) { return finish(run(e_.I64(0), from, to, start)); });
+    }
+    Value const outer_begin = e_.Mul(e_.Group(1), args_.outer_slice);
+    Value const outer_end = e_.Min(e_.Add(outer_begin, args_.outer_slice), Outer());
+    Value const block = OuterBlock(walk, e_.ir().CreateSub(end, begin));
+    return fold(outer_begin, outer_end, block, [&](Value outer_from, Value outer_to) {
+      return fold(begin, end, steps, [&](Value from, Value to) {
+        Value const first = walk.outer_first == nullptr ? outer_from : e_.Add(outer_from, walk.outer_first);
+        return finish(e_.Loop(first, outer_to, e_.I64(walk.outer_stride), start,
+                              [&](Value outer, const Values& now) { return run(outer, from, to, now); }));
+      });
+    });
+  }
+
+  // Returns how many outer indices fit into a chain, at `length` elements each.
+  Value OuterBlock(const Walk& walk, Value length) {
+    Value steps = e_.CeilDiv(length, e_.I64(walk.inner_stride));
+    if (walk.width > 1) {
+      const auto rest = [&](Value x, int64_t y) { return e_.ir().CreateURem(x, e_.I64(y)); };
+      Value const whole = e_.ir().CreateUDiv(length, e_.I64(walk.inner_stride));
+      Value const vectors = e_.ir().CreateUDiv(rest(length, walk.inner_stride), e_.I64(walk.width));
+      steps = e_.Add(e_.Add(whole, vectors), rest(length, walk.width));
+    }
+    Value const indices = e_.CeilDiv(e_.I64(kChain), e_.ir().CreateSelect(IsZero(steps), e_.I64(1), steps));
+    return e_.Mul(indices, e_.I64(walk.outer_stride));
+  }
+  Value IsZero(Value x) { return e_.ir().CreateICmpEQ(x, e_.I64(0)); }
+
+  // Merges lists of states, each of `width` lanes.
+  Values MergeAll(const Values& x, const Values& y, int width) {
+    Values merged;
+    for (size_t i = 0; i < x.size() / monoid_.components(); ++i)
+      Append(merged, monoid_.Merge(Slice(x, i), Slice(y, i), width));
+    return merged;
+  }
+
   // ---- rows
 
   void EmitRows() {
@@ -451,38 +524,36 @@ class ReduceEmission {
   }
 
   State ReduceGpuRow(const Values& bases) {
-    Value const outer_begin = e_.Mul(e_.Group(1), args_.outer_slice);
-    Value const outer_end = e_.Min(e_.Add(outer_begin, args_.outer_slice), Outer());
-    const int64_t lanes = e_.warps() ? kWarpLanes : kGpuLanes;
-    Value const begin = e_.Mul(e_.Group(2), args_.inner_slice);
-    Value const end = e_.Min(e_.Add(begin, args_.inner_slice), InnerSize());
-    Values states =
-        e_.Loop(outer_begin, outer_end, e_.I64(1), InitialBlock(), [&](Value outer, const Values& now) {
-          const Values row = RowsAt(bases, outer);
-          Value const first = e_.Mul(outer, InnerSize());
-          const auto load = [&](Value j) { return GpuLoad{ElementsAt(row, j), e_.Add(first, j)}; };
-          Values after =
-              e_.LoopUnrolled(e_.Add(begin, e_.Mul(e_.Lane(), e_.I64(Block()))), end, lanes * Block(),
-                              Block(), kRowUnroll, now, [&](const Values& indices, const Values& current) {
-                                std::vector<GpuLoad> loads;
-                                for (Value j : indices) loads.push_back(load(j));
-                                return StepBlocks(loads, 1, current);
-                              });
-          if (Block() == 1) return after;
-          // The elements after the last whole block.
-          Value const whole = e_.ir().CreateAnd(e_.ir().CreateSub(end, begin), e_.I64(-Block()));
-          const Values rest = e_.Loop(e_.Add(e_.Add(begin, whole), e_.Lane()), end, e_.Lanes(),
-                                      Slice(after, 0), [&](Value j, const Values& current) {
-                                        const GpuLoad at = load(j);
-                                        return monoid_.Step(current, Load(at.offsets, 1), at.position, 1);
-                                      });
-          std::copy(rest.begin(), rest.end(), after.begin());
-          return after;
-        });
-    State merged = Slice(states, 0);
-    for (int64_t i = 1; i < Block(); ++i)
-      merged = monoid_.Merge(merged, Slice(states, static_cast<size_t>(i)), 1);
-    return merged;
+    const int64_t stride = (e_.warps() ? kWarpLanes : kGpuLanes) * Block();
+    const auto run = [&](Value outer, Value from, Value to, const Values& now) {
+      const Values row = RowsAt(bases, outer);
+      Value const first = e_.Mul(outer, InnerSize());
+      const auto load = [&](Value j) { return GpuLoad{ElementsAt(row, j), e_.Add(first, j)}; };
+      Values after = e_.LoopUnrolled(e_.Add(from, e_.Mul(e_.Lane(), e_.I64(Block()))), to, stride, Block(),
+                                     kRowUnroll, now, [&](const Values& indices, const Values& current) {
+                                       std::vector<GpuLoad> loads;
+                                       for (Value j : indices) loads.push_back(load(j));
+                                       return StepBlocks(loads, 1, current);
+                                     });
+      if (Block() == 1) return after;
+      // The elements after the last whole block.
+      Value const whole = e_.ir().CreateAnd(e_.ir().CreateSub(to, from), e_.I64(-Block()));
+      const Values rest = e_.Loop(e_.Add(e_.Add(from, whole), e_.Lane()), to, e_.Lanes(), Slice(after, 0),
+                                  [&](Value j, const Values& current) {
+                                    const GpuLoad at = load(j);
+                                    return monoid_.Step(current, Load(at.offsets, 1), at.position, 1);
+                                  });
+      std::copy(rest.begin(), rest.end(), after.begin());
+      return after;
+    };
+    const auto finish = [&](const Values& states) {
+      State merged = Slice(states, 0);
+      for (int64_t i = 1; i < Block(); ++i)
+        merged = monoid_.Merge(merged, Slice(states, static_cast<size_t>(i)), 1);
+      return merged;
+    };
+    return FoldSpace({.inner_stride = stride}, InitialBlock(), run, finish, monoid_.Init(1),
+                     [&](const State& x, const State& y) { return monoid_.Merge(x, y, 1); });
   }
 
   // Group x is (outer kept item, slice of columns). `lanes` neighbouring lanes form a strand; the strands
@@ -514,24 +585,28 @@ class ReduceEmission {
 
   // With one reduced dimension the strands share its rows; with several they share the outer ones.
   Values ReduceGpuColumns(const Values& bases, Value strand, int64_t strands) {
-    Value const outer_begin = e_.Mul(e_.Group(1), args_.outer_slice);
-    Value const outer_end = e_.Min(e_.Add(outer_begin, args_.outer_slice), Outer());
-    Value const inner_begin = e_.Mul(e_.Group(2), args_.inner_slice);
-    Value const inner_end = e_.Min(e_.Add(inner_begin, args_.inner_slice), InnerSize());
     const bool one = key_.reduced == 1;
-    const auto rows = [&](Value outer, const Values& now) {
+    const auto run = [&](Value outer, Value from, Value to, const Values& now) {
       const Values row = RowsAt(bases, outer);
       Value const first = e_.Mul(outer, InnerSize());
-      return e_.LoopUnrolled(one ? e_.Add(inner_begin, strand) : inner_begin, inner_end, one ? strands : 1, 1,
-                             kColumnUnroll, now, [&](const Values& indices, const Values& current) {
+      return e_.LoopUnrolled(one ? e_.Add(from, strand) : from, to, one ? strands : 1, 1, kColumnUnroll, now,
+                             [&](const Values& indices, const Values& current) {
                                std::vector<GpuLoad> loads;
                                for (Value j : indices)
                                  loads.push_back({ElementsAt(row, j), e_.Add(first, j)});
                                return StepBlocks(loads, 0, current);
                              });
     };
-    return e_.Loop(one ? outer_begin : e_.Add(outer_begin, strand), outer_end, e_.I64(one ? 1 : strands),
-                   InitialBlock(), rows);
+    Walk walk;
+    if (one) {
+      walk.inner_stride = strands;
+    } else {
+      walk.outer_first = strand;
+      walk.outer_stride = strands;
+    }
+    return FoldSpace(
+        walk, InitialBlock(), run, [](const Values& states) { return states; }, InitialBlock(),
+        [&](const Values& x, const Values& y) { return MergeAll(x, y, 1); });
   }
 
   // Merges all strands' states through shared memory. Lane l gets the state of column l.
@@ -566,23 +641,31 @@ class ReduceEmission {
   }
 
   State ReduceRow(const Values& bases) {
-    Value const outer_begin = e_.Mul(e_.Group(1), args_.outer_slice);
-    Value const outer_end = e_.Min(e_.Add(outer_begin, args_.outer_slice), Outer());
     const size_t components = monoid_.components();
-    Values carried;
-    for (int u = 0; u < unroll_ && width_ > 1; ++u) Append(carried, monoid_.Init(width_));
-    Append(carried, monoid_.Init(1));
-    carried = e_.Loop(outer_begin, outer_end, e_.I64(1), carried, [&](Value outer, const Values& current) {
-      return ReduceInner(RowsAt(bases, outer), e_.Mul(outer, InnerSize()), current);
-    });
-    const size_t vectors = carried.size() / components - 1;
-    State tail(carried.end() - static_cast<ptrdiff_t>(components), carried.end());
-    if (vectors == 0) return tail;
-    State lanes(carried.begin(), carried.begin() + static_cast<ptrdiff_t>(components));
-    for (size_t u = 1; u < vectors; ++u) {
-      lanes = monoid_.Merge(lanes, Slice(carried, u), width_);
-    }
-    return monoid_.Merge(monoid_.MergeLanes(lanes, width_), tail, 1);
+    Values empty;
+    for (int u = 0; u < unroll_ && width_ > 1; ++u) Append(empty, monoid_.Init(width_));
+    Append(empty, monoid_.Init(1));
+    const auto tail_of = [&](const Values& states) { return Slice(states, states.size() / components - 1); };
+    const auto merge = [&](const Values& x, const Values& y) {
+      Values merged;
+      for (size_t u = 0; u + 1 < x.size() / components; ++u)
+        Append(merged, monoid_.Merge(Slice(x, u), Slice(y, u), width_));
+      Append(merged, monoid_.Merge(tail_of(x), tail_of(y), 1));
+      return merged;
+    };
+    const Values states = FoldSpace(
+        {.inner_stride = width_ == 1 ? 1 : int64_t{width_} * unroll_, .width = width_}, empty,
+        [&](Value outer, Value from, Value to, const Values& now) {
+          return ReduceInner(RowsAt(bases, outer), e_.Mul(outer, InnerSize()), from, to, now);
+        },
+        [](const Values& all) { return all; }, empty, merge);
+    const size_t vectors = states.size() / components - 1;
+    if (vectors == 0) return states;
+    State lanes = Slice(states, 0);
+    for (size_t u = 1; u < vectors; ++u) lanes = monoid_.Merge(lanes, Slice(states, u), width_);
+    const State all = monoid_.MergeLanes(lanes, width_);
+    Value const has_tail = e_.ir().CreateICmpNE(e_.ir().CreateURem(InnerSize(), e_.I64(width_)), e_.I64(0));
+    return e_.Where(has_tail, all, [&] { return monoid_.Merge(all, tail_of(states), 1); });
   }
 
   static void Append(Values& to, const State& from) { to.insert(to.end(), from.begin(), from.end()); }
@@ -591,21 +674,20 @@ class ReduceEmission {
     return {first, first + static_cast<ptrdiff_t>(monoid_.components())};
   }
 
-  // Reduces one run along the innermost reduced dimension. `first` is the position of its element 0.
-  Values ReduceInner(const Values& bases, Value first, Values carried) {
-    Value begin = e_.Mul(e_.Group(2), args_.inner_slice);
-    Value const end = e_.Min(e_.Add(begin, args_.inner_slice), InnerSize());
+  // Takes in elements [begin, end) of the innermost reduced dimension. `first` is the position of element 0.
+  // `carried`: the states of vectors, and that of the last elements.
+  Values ReduceInner(const Values& bases, Value first, Value begin, Value end, Values carried) {
     const size_t components = monoid_.components();
-    if (width_ > 1) {
-      const int64_t stride = int64_t{width_} * unroll_;
+    // All vectors together, and then the first one alone.
+    for (int together = unroll_; width_ > 1 && together > 0; together = together == 1 ? 0 : 1) {
+      const int64_t stride = int64_t{width_} * together;
       Value const length = e_.ir().CreateSub(end, begin);
-      Value const whole = e_.Mul(e_.ir().CreateUDiv(length, e_.I64(stride)), e_.I64(stride));
-      Value const middle = e_.Add(begin, whole);
-      const Values vectors(carried.begin(), carried.end() - static_cast<ptrdiff_t>(components));
-      const Values after =
-          e_.Loop(begin, middle, e_.I64(stride), vectors, [&](Value j, const Values& current) {
+      Value const middle = e_.Add(begin, e_.Mul(e_.ir().CreateUDiv(length, e_.I64(stride)), e_.I64(stride)));
+      const auto last = carried.begin() + static_cast<ptrdiff_t>(components) * together;
+      const Values after = e_.Loop(
+          begin, middle, e_.I64(stride), {carried.begin(), last}, [&](Value j, const Values& current) {
             Values next;
-            for (int u = 0; u < unroll_; ++u) {
+            for (int u = 0; u < together; ++u) {
               Value const at = e_.Add(j, e_.I64(int64_t{u} * width_));
               Append(next,
                      monoid_.Step(Slice(current, static_cast<size_t>(u)), Load(ElementsAt(bases, at), width_),
@@ -616,12 +698,12 @@ class ReduceEmission {
       std::copy(after.begin(), after.end(), carried.begin());
       begin = middle;
     }
-    const Values scalar(carried.end() - static_cast<ptrdiff_t>(components), carried.end());
+    const auto tail = carried.end() - static_cast<ptrdiff_t>(components);
     const Values after =
-        e_.Loop(e_.Add(begin, e_.Lane()), end, e_.Lanes(), scalar, [&](Value j, const Values& current) {
-          return monoid_.Step(current, Load(ElementsAt(bases, j), 1), e_.Add(first, j), 1);
+        e_.Loop(begin, end, e_.I64(1), {tail, carried.end()}, [&](Value j, const Values& now) {
+          return monoid_.Step(now, Load(ElementsAt(bases, j), 1), e_.Add(first, j), 1);
         });
-    std::copy(after.begin(), after.end(), carried.end() - static_cast<ptrdiff_t>(components));
+    std::copy(after.begin(), after.end(), tail);
     return carried;
   }
 
@@ -651,32 +733,30 @@ class ReduceEmission {
   // Reduces columns c .. c + blocks * width - 1.
   void ReduceColumns(const Place& place, Value column, Value first, int64_t blocks, int width) {
     const Values bases = ColumnsAt(place.inputs, column);
-    Values carried;
-    for (int64_t b = 0; b < blocks; ++b) Append(carried, monoid_.Init(width));
-    Value const outer_begin = e_.Mul(e_.Group(1), args_.outer_slice);
-    Value const outer_end = e_.Min(e_.Add(outer_begin, args_.outer_slice), Outer());
-    Value const inner_begin = e_.Mul(e_.Group(2), args_.inner_slice);
-    Value const inner_end = e_.Min(e_.Add(inner_begin, args_.inner_slice), InnerSize());
-    carried =
-        e_.Loop(outer_begin, outer_end, e_.I64(1), carried, [&](Value outer, const Values& outer_state) {
-          const Values row = RowsAt(bases, outer);
-          return e_.Loop(inner_begin, inner_end, e_.I64(1), outer_state, [&](Value j, const Values& current) {
-            const Values at = ElementsAt(row, j);
-            Value position = e_.Add(e_.Mul(outer, InnerSize()), j);
-            if (width > 1) position = e_.ir().CreateVectorSplat(static_cast<unsigned>(width), position);
-            Values next;
-            for (int64_t b = 0; b < blocks; ++b) {
-              Append(next, monoid_.Step(Slice(current, static_cast<size_t>(b)),
-                                        Load(ColumnsAt(at, e_.I64(b * width)), width), position, width));
-            }
-            return next;
-          });
-        });
+    Values empty;
+    for (int64_t b = 0; b < blocks; ++b) Append(empty, monoid_.Init(width));
+    const auto run = [&](Value outer, Value from, Value to, const Values& now) {
+      const Values row = RowsAt(bases, outer);
+      return e_.Loop(from, to, e_.I64(1), now, [&](Value j, const Values& current) {
+        const Values at = ElementsAt(row, j);
+        Value position = e_.Add(e_.Mul(outer, InnerSize()), j);
+        if (width > 1) position = e_.ir().CreateVectorSplat(static_cast<unsigned>(width), position);
+        Values next;
+        for (int64_t b = 0; b < blocks; ++b) {
+          Append(next, monoid_.Step(Slice(current, static_cast<size_t>(b)),
+                                    Load(ColumnsAt(at, e_.I64(b * width)), width), position, width));
+        }
+        return next;
+      });
+    };
+    const Values states = FoldSpace(
+        {}, empty, run, [](const Values& all) { return all; }, empty,
+        [&](const Values& x, const Values& y) { return MergeAll(x, y, width); });
     for (int64_t b = 0; b < blocks; ++b) {
       Value const at = e_.Add(column, e_.I64(b * width));
       Values here = place.outputs;
       for (Value& offset : here) offset = e_.Add(offset, at);
-      StoreResult(Slice(carried, static_cast<size_t>(b)), here, e_.Add(first, at), width);
+      StoreResult(Slice(states, static_cast<size_t>(b)), here, e_.Add(first, at), width);
     }
   }
 
@@ -690,12 +770,8 @@ class ReduceEmission {
       return;
     }
     for (size_t c = 0; c < state.size(); ++c) {
-      // Layout [component][part][item], each component widened to 64 bits.
-      Value const row = e_.Add(e_.Mul(e_.I64(static_cast<int64_t>(c)), args_.parts), Part());
-      Value const at = e_.Add(e_.Mul(row, args_.items), item);
-      const bool real = IsFloat(monoid_.TypeOf(c));
-      Value const wide = e_.Convert(state[c], monoid_.TypeOf(c), real ? Scalar::kF64 : Scalar::kI64);
-      e_.StoreRaw(args_.states, at, wide);
+      Value const at = e_.Add(e_.Mul(Part(), args_.items), item);
+      e_.StoreRaw(StatesOf(e_, args_, c), at, state[c]);
     }
   }
 
@@ -726,11 +802,8 @@ absl::Status ReduceMergeSkeleton::EmitBody(const ReduceKey& key,
   const auto load = [&](Value item, Value part) {
     State state;
     for (size_t c = 0; c < monoid.components(); ++c) {
-      const bool real = IsFloat(monoid.TypeOf(c));
-      const Scalar wide = real ? Scalar::kF64 : Scalar::kI64;
-      Value const row = e.Add(e.Mul(e.I64(static_cast<int64_t>(c)), parts), part);
-      Value const raw = e.LoadRaw(e.TypeOf(wide), arguments.states, e.Add(e.Mul(row, items), item));
-      state.push_back(e.Convert(raw, wide, monoid.TypeOf(c)));
+      Value const at = e.Add(e.Mul(part, items), item);
+      state.push_back(e.LoadRaw(e.TypeOf(monoid.TypeOf(c)), StatesOf(e, arguments, c), at));
     }
     return state;
   };
@@ -743,19 +816,22 @@ absl::Status ReduceMergeSkeleton::EmitBody(const ReduceKey& key,
     for (size_t o = 0; o < results.size(); ++o)
       e.Store(key.outputs[o], arguments.outputs[o], offsets[o], results[o].value, results[o].scalar);
   };
-  const auto merge = [&](Value from, const State& initial, Value item) {
-    return e.Loop(
-        from, parts, key.warps ? e.Lanes() : e.I64(1), initial,
-        [&](Value part, const Values& current) { return monoid.Merge(current, load(item, part), 1); });
-  };
+  const auto merge = [&](const Values& x, const Values& y) { return monoid.Merge(x, y, 1); };
   if (key.warps) {
     e.Loop(begin, end, e.I64(1), [&](Value item) {
-      const State state = monoid.MergeGroup(merge(e.Lane(), monoid.Init(1), item));
+      const State mine = e.Loop(e.Lane(), parts, e.Lanes(), monoid.Init(1),
+                                [&](Value part, const Values& now) { return merge(now, load(item, part)); });
+      const State state = monoid.MergeGroup(mine);
       e.If(e.ir().CreateICmpEQ(e.Lane(), e.I64(0)), [&] { store(item, state); });
     });
   } else {
-    e.Loop(e.Add(begin, e.Lane()), end, e.Lanes(),
-           [&](Value item) { store(item, merge(e.I64(1), load(item, e.I64(0)), item)); });
+    e.Loop(e.Add(begin, e.Lane()), end, e.Lanes(), [&](Value item) {
+      Cascade cascade(e, monoid.Init(1), merge);
+      store(item, cascade.Fold(e.I64(0), parts, e.I64(kChain), [&](Value from, Value to) {
+        return e.Loop(e.Add(from, e.I64(1)), to, e.I64(1), load(item, from),
+                      [&](Value part, const Values& now) { return merge(now, load(item, part)); });
+      }));
+    });
   }
   return monoid.status();
 }

@@ -34,12 +34,12 @@
 //               i%4. randint, and rand in f64 (53 bits of it), take words i%2*2 and the next, counter offset +
 //               i/2. randn: Box-Muller on the words of pair (i%4)/2.
 //
-// A reduction has four parts: init | step | merge | finish. The state is a tuple p, q, r (',' separates its
+// A reduction has four parts: init | step | merge | finish. The state is a tuple p, q, r, s (',' separates its
 // components) of the accumulate type: f32 for f16, bf16 and f32; f64 for f64; i64 for integers and bool. The
 // suffix `:i64` in init, as in `-1:i64`, makes a component i64, for positions.
 //   step        uses the state, the element a and its position k in the reduced row (i64)
-//   merge       uses p, q, r and the other state's p2, q2, r2. Lanes interleave, so either state may have the
-//               earlier positions: a merge that depends on their order must compare positions
+//   merge       uses p, q, r, s and the other state's p2, q2, r2, s2. Lanes interleave, so either state may have
+//               the earlier positions: a merge that depends on their order must compare positions
 //   finish      uses the state and the number of elements n, and gives one value for each output
 // b is the row's first attribute as an immediate, if it has one. In a joint reduction, step also uses b, c, d:
 // the elements of the further inputs.

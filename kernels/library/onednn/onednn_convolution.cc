@@ -35,8 +35,7 @@ Layout LayoutOf(const Operand& operand, ops::DType type) {
   return contiguous ? Layout::kContiguous : Layout::kChannelsLast;
 }
 
-LaidConvolution LaidOf(const OpCall& call, const ops::Convolution& c) {
-  const ops::DType type = ComputedIn(call.outputs[0].dtype);
+LaidConvolution LaidOf(const OpCall& call, const ops::Convolution& c, ops::DType type) {
   LaidConvolution laid;
   laid.problem = convolution::ReadProblem(call, c, type);
   laid.problem.bias = c.bias != nullptr && laid.problem.direction == ops::Family::kConvolution;
@@ -75,14 +74,15 @@ bool IsDistinct(const Operand& operand) {
 
 class OnednnConvolution::Way {
  public:
-  Way(OnednnConvolution& planner, const OpCall& call, const ops::Convolution& c, Workspace workspace,
-      LaunchList& launches)
+  // Computes in `type`.
+  Way(OnednnConvolution& planner, const OpCall& call, const ops::Convolution& c, ops::DType type,
+      Workspace workspace, LaunchList& launches)
       : planner_(planner),
         call_(call),
         c_(c),
         workspace_(workspace),
         launches_(launches),
-        laid_(LaidOf(call, c)),
+        laid_(LaidOf(call, c, type)),
         plan_(ConvolutionPlan::Of(laid_)),
         copies_(planner.maps_, workspace, launches, problem().type, Layout::kChannelsLast) {}
 
@@ -228,8 +228,15 @@ absl::StatusOr<Readiness> OnednnConvolution::Plan(const OpCall& call, Workspace 
   const bool served = call.outputs[0].dtype != ops::DType::kFloat64 && c.input->numel() > 0 &&
                       c.output->numel() > 0 && c.weight->numel() > 0 && IsDistinct(*c.weight);
   if (!served) return own_.Plan(call, workspace, launches);
-  Way way(*this, call, c, workspace, launches);
-  return way.usable() ? way.Plan() : own_.Plan(call, workspace, launches);
+  // oneDNN may have a convolution, but not its gradients, in a type that this CPU multiplies; in f32 it has
+  // all.
+  const ops::DType native = ComputedIn(call.outputs[0].dtype);
+  for (const ops::DType type : {native, ops::DType::kFloat32}) {
+    Way way(*this, call, c, type, workspace, launches);
+    if (way.usable()) return way.Plan();
+    if (native == ops::DType::kFloat32) break;
+  }
+  return own_.Plan(call, workspace, launches);
 }
 
 }  // namespace onednn
