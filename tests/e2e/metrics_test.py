@@ -182,11 +182,11 @@ class Addresses(unittest.TestCase):
     def test_that_are_none_or_taken_end_the_start_with_a_sentence(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             address = f"127.0.0.1:{taken.getsockname()[1]}"
-            for text, reason in (("example.org:9464", "not an address for metrics"), (address, f"cannot serve metrics at {address}")):
+            for text, status, reason in (("example.org:9464", 2, "not an address for metrics"), (address, 1, f"cannot serve metrics at {address}")):
                 with self.subTest(text), tempfile.TemporaryDirectory(prefix="xpud-e2e-") as folder:
                     daemon = subprocess.run([BINARIES / "xpud", "--socket", f"{folder}/xpud.sock", "--device", "cpu", "--metrics-listen", text],
                                             capture_output=True, text=True, timeout=30)
-                    self.assertEqual(daemon.returncode, 1)
+                    self.assertEqual(daemon.returncode, status)
                     self.assertIn(reason, daemon.stderr)
 
 

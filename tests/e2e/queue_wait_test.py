@@ -98,7 +98,7 @@ class MetricsAtASocket(unittest.TestCase):
         self.assertFalse(self.path.exists())
 
     def test_are_refused_where_the_confined_daemon_can_make_none(self):
-        self.assertEqual(self.start("unix:/tmp/elsewhere/metrics.sock").wait(10), 1)
+        self.assertEqual(self.start("unix:/tmp/elsewhere/metrics.sock").wait(10), 2)
         self.assertIn("has to lie where --socket does", (self.folder / "log").read_text())
 
 
