@@ -1,5 +1,6 @@
 // Reductions of many elements in f32: the result is within 8 units in the last place of the exact one, for
 // data whose rounding errors do not cancel (equal elements) and data far from zero, in every loop order.
+#include <array>
 #include <cmath>
 
 #include "gtest/gtest.h"
@@ -196,7 +197,33 @@ TEST_F(AccuracyTest, JointSumsRoundLittle) {
   }
 }
 
-// Counts are whole: a lane of f32 counts would stop at 2^24.
+TEST_F(AccuracyTest, DeviationsOfLayerNormFarFromZeroRoundLittle) {
+  for (const int64_t n : {int64_t{100}, int64_t{768}, int64_t{20000}}) {
+    const Shape shape = {"rows", {5, n}, {n, 1}, {false, true}};
+    TestTensor x(DType::kFloat32, shape.sizes), y = x, mean(DType::kFloat32, {5}), rstd = mean,
+                                                weight(DType::kFloat32, {n}), bias = weight;
+    Fill(x, Data::kFar);
+    const std::array outputs = {y.operand(), mean.operand(), rstd.operand()};
+    const std::array inputs = {x.operand(), weight.operand(), bias.operand()};
+    const ops::Number eps = ops::Number::Real(1e-5);
+    ASSERT_TRUE(device_
+                    .Run(*library_, {.row = &ops::RowOf("native_layer_norm"),
+                                     .compute = DType::kFloat32,
+                                     .outputs = outputs,
+                                     .inputs = inputs,
+                                     .attributes = {&eps, 1}})
+                    .ok());
+    std::vector<Exact> means, deviations;
+    for (const auto& row : RowsOf(x, shape)) {
+      means.push_back(MeanOf(row));
+      deviations.push_back(1 / std::sqrt(SquaresOf(row) / static_cast<Exact>(n) + 1e-5L));
+    }
+    Expect(mean, means, "mean of " + std::to_string(n));
+    Expect(rstd, deviations, "rstd of " + std::to_string(n));
+  }
+}
+
+// A count that grew by one in f32 would stop at 2^24.
 TEST_F(AccuracyTest, VarianceOfMoreElementsThanAnF32Counts) {
   constexpr int64_t kLength = (int64_t{1} << 24) + 4096;
   const Shape shape = {"expanded", {kLength, 2}, {0, 1}, {true, false}};

@@ -105,11 +105,11 @@ class LayerNormEmission {
       mean = e_.ir().CreateFDiv(sum, Count());
     }
     const auto centred = [&](Value j) { return key_.centred() ? Sub(x(j), mean) : x(j); };
-    Value const squares = rows_.Sum(zero, args_.n, type_, 1, [&](Value j) {
+    const Values sums = rows_.Sum(zero, args_.n, type_, key_.centred() ? 2 : 1, [&](Value j) {
       Value const d = centred(j);
-      return Values{MulF(d, d)};
-    })[0];
-    Value const rstd = RstdOf(squares);
+      return key_.centred() ? Values{MulF(d, d), d} : Values{MulF(d, d)};
+    });
+    Value const rstd = RstdOf(key_.centred() ? Centred(sums[0], sums[1]) : sums[0]);
     rows_.ForEach(zero, args_.n, [&](Value j) {
       Value y = MulF(centred(j), rstd);
       if (key_.present[Key::kWeight]) y = MulF(y, Load(Key::kWeight, j));
@@ -135,7 +135,13 @@ class LayerNormEmission {
       if (key_.centred()) v = Sub(v, mean);
       squares.push_back(MulF(v, v));
     }
-    Value const rstd = RstdOf(rows_.SumHeld(squares));
+    Value rstd = nullptr;
+    if (key_.centred()) {
+      const Values sums = rows_.SumsHeld({squares, x});
+      rstd = RstdOf(Centred(sums[0], sums[1]));
+    } else {
+      rstd = RstdOf(rows_.SumHeld(squares));
+    }
     rows_.ForEachBlockHeld([&](size_t c, size_t first) {
       const auto load = [&](size_t operand) {
         const auto at = early[operand].begin() + static_cast<ptrdiff_t>(first);
@@ -156,6 +162,12 @@ class LayerNormEmission {
     StoreOnce(Key::kRstd, row, rstd);
   }
 
+  // Returns the squares of deviations from the mean, given those from its rounded value and their sum: far
+  // from zero, the rounding is not small beside the deviations.
+  Value Centred(Value squares, Value deviations) {
+    Value const rounding = e_.ir().CreateFDiv(deviations, Count());
+    return Sub(squares, MulF(deviations, rounding));
+  }
   Value RstdOf(Value squares) {
     Value const variance = e_.ir().CreateFDiv(squares, Count());
     Value const root =

@@ -6,6 +6,7 @@ namespace xpud::kernels {
 namespace {
 
 constexpr int64_t kSumBlock = 4096;  // elements
+constexpr int64_t kLaneBlock = 64;   // of a lane of a GPU
 
 }  // namespace
 
@@ -132,15 +133,12 @@ Values RowEmission::Sum(Value begin, Value end, Scalar type, size_t count,
         e_.Add(from, e_.Lane()), to, e_.Lanes(), zeros,
         [&](Value j, const Values& current) { return add(current, body(j)); }, Emitter::LoopKind::kParallel);
   };
-  if (!e_.gpu()) {
-    // By blocks, because the few lanes of a vector would add a long row with much rounding.
-    Value const block = e_.I64(kSumBlock);
-    return e_.Loop(begin, end, block, zeros, [&](Value from, const Values& current) {
-      Value const next = e_.Add(from, block);
-      return add(current, part(from, e_.ir().CreateSelect(e_.ir().CreateICmpSLT(next, end), next, end)));
-    });
-  }
-  Values sums = part(begin, end);
+  // By blocks, because the lanes would add a long row with much rounding.
+  Value const block = e_.gpu() ? e_.Mul(e_.Lanes(), e_.I64(kLaneBlock)) : e_.I64(kSumBlock);
+  Values sums = e_.Loop(begin, end, block, zeros, [&](Value from, const Values& current) {
+    Value const next = e_.Add(from, block);
+    return add(current, part(from, e_.ir().CreateSelect(e_.ir().CreateICmpSLT(next, end), next, end)));
+  });
   for (Value& sum : sums) sum = Combine(sum, [&](Value x, Value y) { return AddFreely(x, y); });
   return sums;
 }
