@@ -63,7 +63,7 @@ TEST(FormulaTest, MistakesAreRefused) {
     EXPECT_FALSE(ParseMap(text).ok()) << text;
   }
   for (const char* text : {"0", "0 | p", "0 | p | p", "0, 0 | p | p | p", "0 | p | p | p |",
-                           "0,0,0,0 | p,p,p,p | p,p,p,p | p"}) {
+                           "0,0,0,0,0 | p,p,p,p,p | p,p,p,p,p | p"}) {
     EXPECT_FALSE(ParseReduce(text).ok()) << text;
   }
 }

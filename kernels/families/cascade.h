@@ -33,7 +33,7 @@ class Cascade {
     Values carried = empty_;
     carried.push_back(e_.I64(0));
     carried = e_.Loop(begin, end, block, carried, [&](Value from, const Values& before) {
-      const Values here = fold(from, e_.Min(e_.Add(from, block), end));
+      Values here = fold(from, e_.Min(e_.Add(from, block), end));
       Value const blocks = before.back();
       // Most ranges are not longer than a block.
       Values after = e_.Where(several, here, [&] {

@@ -653,7 +653,7 @@ class ReduceEmission {
       Append(merged, monoid_.Merge(tail_of(x), tail_of(y), 1));
       return merged;
     };
-    const Values states = FoldSpace(
+    Values states = FoldSpace(
         {.inner_stride = width_ == 1 ? 1 : int64_t{width_} * unroll_, .width = width_}, empty,
         [&](Value outer, Value from, Value to, const Values& now) {
           return ReduceInner(RowsAt(bases, outer), e_.Mul(outer, InnerSize()), from, to, now);
