@@ -35,7 +35,7 @@ void CheckAddend(const at::Tensor& addend, c10::IntArrayRef sizes) {
   if (!row && addend.sizes() != sizes) (void)addend.expand(sizes);
 }
 
-// The result of a product whose inner dimension is empty.
+// The result without the product.
 at::Tensor& ScaleInto(at::Tensor& out, const at::Tensor& addend, const at::Scalar& beta) {
   return addend.defined() && beta.toDouble() != 0 ? out.copy_(addend.mul(beta)) : out.zero_();
 }
@@ -54,7 +54,8 @@ at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a
   }
   at::Tensor out = MakeEmpty(sizes, a.scalar_type(), a.device());
   if (out.numel() == 0) return out;
-  if (a.size(-1) == 0) return ScaleInto(out, addend, beta);
+  // With a factor of 0 the operands are not read, as in BLAS: their NaN and infinities have no effect.
+  if (a.size(-1) == 0 || alpha.toDouble() == 0) return ScaleInto(out, addend, beta);
   Broadcast shape(out.sizes());
   TensorRef c;
   if (addend.defined() && beta.toDouble() != 0) {

@@ -422,5 +422,18 @@ class SpecialFunctionsTest(unittest.TestCase):
             torch.frexp(x, out=(mantissa, exponent.long()))
 
 
+class FactorsTest(unittest.TestCase):
+    def test_products_with_a_factor_of_zero_do_not_read_their_operands(self):
+        bad, ones = torch.full((3, 3), torch.nan, device="xpud"), torch.ones(3, 3, device="xpud")
+        for beta, expected in ((1, ones), (2, 2 * ones), (0, 0 * ones)):
+            addend = ones if beta else bad  # which is not read, either
+            self.assertTrue(torch.equal(torch.addmm(addend, bad, ones, beta=beta, alpha=0), expected))
+            self.assertTrue(torch.equal(torch.baddbmm(addend[None], ones[None], bad[None], beta=beta, alpha=0)[0], expected))
+            self.assertTrue(torch.equal(torch.addmv(addend[0], bad, ones[0], beta=beta, alpha=0), expected[0]))
+            self.assertTrue(torch.equal(torch.addbmm(addend, bad[None], ones[None], beta=beta, alpha=0), expected))
+            self.assertTrue(torch.equal(addend.clone().addmm_(bad, ones, beta=beta, alpha=0), expected))
+        self.assertTrue(torch.addmm(ones, bad, ones, alpha=1).isnan().all())
+
+
 if __name__ == "__main__":
     unittest.main()

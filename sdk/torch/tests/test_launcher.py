@@ -215,6 +215,59 @@ class LauncherTest(unittest.TestCase):
                 pass
             """)
 
+    def test_names_of_the_vendors_packages(self):
+        self.run_program("""
+            import torch
+            import intel_extension_for_pytorch as ipex
+            import habana_frameworks.torch.core as htcore
+            from habana_frameworks.torch.utils.library_loader import load_habana_module
+            from habana_frameworks.torch.utils.internal import is_lazy
+            import habana_frameworks.torch.utils.debug, habana_frameworks.torch.utils.experimental
+            load_habana_module()
+            assert not is_lazy()
+            ipex.set_fp32_math_mode(ipex.FP32MathMode.BF32, device="xpu")
+            assert ipex.get_fp32_math_mode(device="xpu") == ipex.FP32MathMode.FP32
+            for module in (torch.xpu, torch.hpu):
+                with module.amp.autocast(enabled=True, dtype=torch.bfloat16):
+                    product = torch.ones(2, 2, device="xpu") @ torch.ones(2, 2, device="xpu")
+                assert product.dtype == torch.bfloat16
+                with module.amp.autocast(enabled=False):
+                    assert (torch.ones(2, 2, device="xpu") @ torch.ones(2, 2, device="xpu")).dtype == torch.float32
+                scaler = module.amp.GradScaler(init_scale=4.0)
+                assert scaler.scale(torch.ones(1, device="xpu")).item() == 4
+            model = ipex.llm.optimize(torch.nn.Linear(3, 2).eval().to("xpu"), dtype=torch.bfloat16)
+            assert model.weight.dtype == torch.bfloat16
+            for backend in ("hpu_backend", "ipex"):
+                model = torch.nn.Linear(3, 2).to("hpu")
+                compiled = torch.compile(model, backend=backend)
+                torch._dynamo.reset()
+                x = torch.ones(4, 3, device="hpu")
+                torch.testing.assert_close(compiled(x), model(x))
+            """)
+
+    def test_what_only_builds_for_cuda_have(self):
+        self.run_program("""
+            import torch
+            import torch.cuda.comm as comm
+            with torch.autograd.profiler.emit_nvtx(record_shapes=True):
+                assert torch.ones(2, device="cuda").add(1).sum().item() == 4
+            for choose in (torch.backends.cuda.preferred_linalg_library, torch.backends.cuda.preferred_blas_library):
+                assert choose("magma" if "linalg" in choose.__name__ else "cublaslt") == choose()
+            x = torch.arange(6.0, device="cuda").reshape(3, 2)
+            assert torch.equal(comm.broadcast(x.cpu(), [0])[0], x) and torch.equal(comm.broadcast_coalesced([x, x + 1], ["cuda:0"])[0][1], x + 1)
+            assert torch.equal(comm.reduce_add([x, x.cpu()], 0), 2 * x) and torch.equal(comm.reduce_add_coalesced([[x], [x]])[0], 2 * x)
+            assert torch.equal(comm.scatter(x, [0], [3])[0], x) and torch.equal(comm.gather([x, x], 1), torch.cat([x, x], 1))
+            assert comm.gather([x, x], destination="cpu").device.type == "cpu"
+            out = torch.empty(6, 2, device="cuda")
+            assert comm.gather([x, x], out=out) is out and torch.equal(out, torch.cat([x, x]))
+            for wrong in (lambda: comm.broadcast(x, [0, 1]), lambda: comm.scatter(x, [0, 1]), lambda: comm.scatter(x, [0], [2]), lambda: comm.broadcast(x)):
+                try:
+                    wrong()
+                    raise AssertionError("accepted")
+                except (NotImplementedError, RuntimeError):
+                    pass
+            """)
+
     def test_compiled_and_scripted_functions(self):
         self.run_program("""
             import torch

@@ -16,6 +16,7 @@ from torch._functorch.partitioners import default_partition
 from torch.utils._pytree import tree_leaves
 
 from . import device as api
+from . import translate
 
 
 # ---- which graphs are xpud's
@@ -214,4 +215,7 @@ class XpudInterface(DeviceInterface):
 def register():
     """Registers the backend's name and the device interface, once for each process."""
     register_backend(xpud, name="xpud")
+    if translate.installed():  # the vendors' names, for programs that were written for hpu and xpu
+        for name in ("hpu_backend", "ipex"):
+            register_backend(xpud, name=name)
     register_interface_for_device("xpud", XpudInterface)  # not "xpud:0" ..: counting devices would make programs that compile for the CPU connect

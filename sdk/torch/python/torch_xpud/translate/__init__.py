@@ -39,6 +39,12 @@ def devices_of(folder):
     return found or {"cuda"}
 
 
+def installed():
+    """Returns whether this process translates."""
+    devices = sys.modules.get(f"{__name__}.devices")
+    return devices is not None and devices.installed()
+
+
 def install(folder):
     """Translates in this process and in its children, for a program whose modules are in `folder`. Calling it again changes nothing."""
     from . import devices, modules, source, vendors

@@ -14,6 +14,7 @@ import torch
 
 from .. import _C, ranges
 from .. import device as xpud
+from . import comm
 from .devices import translated
 
 # ---- legacy tensor types
@@ -178,6 +179,35 @@ def _profiling_of_vendors(cuda):
     for name in ("start", "stop"):
         setattr(cuda.profiler, name, _nothing)
     cuda.profiler.profile = _no_context
+    torch.autograd.profiler.emit_nvtx = _no_context
+
+
+def _libraries():
+    """A program chooses between cuSOLVER and MAGMA, or cuBLAS and others. The choice has no effect here."""
+
+    def kept(original):
+        @functools.wraps(original)
+        def preferred(backend=None):
+            return original()
+
+        return preferred
+
+    for name in ("preferred_linalg_library", "preferred_blas_library"):
+        setattr(torch.backends.cuda, name, kept(getattr(torch.backends.cuda, name)))
+
+
+def _mixed_precision(module):
+    """torch.xpu.amp and torch.hpu.amp, which the vendors' packages had as torch.cuda.amp is."""
+    name = f"{module.__name__}.amp"
+
+    class autocast(torch.autocast):  # noqa: N801  named as in torch.cuda.amp
+        def __init__(self, enabled=True, dtype=None, cache_enabled=True):
+            super().__init__("xpud", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
+
+    module.amp = sys.modules[name] = types.ModuleType(name, "Mixed precision on xpud")
+    vars(module.amp).update(autocast=autocast, GradScaler=functools.partial(torch.amp.GradScaler, "xpud"),
+                            custom_fwd=functools.partial(torch.amp.custom_fwd, device_type="xpud"),
+                            custom_bwd=functools.partial(torch.amp.custom_bwd, device_type="xpud"))
 
 
 def _process_groups():
@@ -258,6 +288,10 @@ def install(names):
     """Makes the modules of the devices `names` answer for xpud."""
     for name in names:
         _make_hpu() if name == "hpu" else _patch(name)
+        if name != "cuda":
+            _mixed_precision(getattr(torch, name))
     _profiling_of_vendors(torch.cuda)
+    _libraries()
+    comm.install()
     _process_groups()
     _profiler()

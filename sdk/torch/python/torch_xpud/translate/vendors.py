@@ -3,6 +3,7 @@
 They exist only if the real package is not installed, and have only what is listed here: another import of theirs fails as usual.
 """
 
+import enum
 import importlib.util
 import sys
 import types
@@ -28,6 +29,16 @@ def _optimize(model, dtype=None, optimizer=None, **options):
     return model.to(dtype) if dtype is not None and not model.training else model
 
 
+class FP32MathMode(enum.IntEnum):
+    """How products of float32 may be rounded. xpud computes them in float32."""
+
+    FP32, TF32, BF32 = 0, 1, 2
+
+
+def _full_precision(device="cpu"):
+    return FP32MathMode.FP32
+
+
 def _hpu():
     return {name: getattr(torch.hpu, name) for name in torch.hpu.__all__ if hasattr(torch.hpu, name)} | {"wrap_in_hpu_graph": _same, "ModuleCacher": _same}
 
@@ -40,10 +51,19 @@ PACKAGES = {  # module -> its attributes
     "habana_frameworks.torch.core": lambda: {"mark_step": _nothing, "hpu_set_env": _nothing, "hpu_initialize": _nothing, "hpu_set_inference_env": _nothing,
                                              "hpu_inference_set_env": _nothing, "hpu_inference_initialize": _nothing, "is_lazy": lambda: False},
     "habana_frameworks.torch.hpu": _hpu,
+    "habana_frameworks.torch.utils": lambda: {},
+    "habana_frameworks.torch.utils.library_loader": lambda: {"load_habana_module": _nothing, "is_habana_avaialble": lambda: True},  # spelt so there
+    "habana_frameworks.torch.utils.internal": lambda: {"is_lazy": lambda: False},
+    "habana_frameworks.torch.utils.debug": lambda: {},
+    "habana_frameworks.torch.utils.experimental": lambda: {},
     "habana_frameworks.torch.gpu_migration": lambda: {},
     "habana_frameworks.torch.distributed": lambda: {"hccl": types.ModuleType("hccl")},
     "habana_frameworks.torch.distributed.hccl": lambda: {},
-    "intel_extension_for_pytorch": lambda: {"optimize": _optimize, "xpu": torch.xpu, "__version__": torch.__version__, "synchronize": synchronize},
+    "intel_extension_for_pytorch": lambda: {"optimize": _optimize, "xpu": torch.xpu, "__version__": torch.__version__, "synchronize": synchronize,
+                                            "FP32MathMode": FP32MathMode, "set_fp32_math_mode": _nothing, "get_fp32_math_mode": _full_precision,
+                                            "enable_onednn_fusion": _nothing, "enable_auto_channels_last": _nothing,
+                                            "disable_auto_channels_last": _nothing},
+    "intel_extension_for_pytorch.llm": lambda: {"optimize": _optimize},
     "oneccl_bindings_for_pytorch": lambda: {},
 }
 
