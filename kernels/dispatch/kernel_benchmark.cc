@@ -85,7 +85,8 @@ void Sum(benchmark::State& state, DType type, int64_t dim) {
   Run(state, c);
 }
 // Reduces dimension `dim` of a matrix.
-void Reduce(benchmark::State& state, const char* name, DType type, std::vector<int64_t> sizes, size_t dim) {
+void Reduce(benchmark::State& state, const char* name, DType type, const std::vector<int64_t>& sizes,
+            size_t dim) {
   const size_t outputs = ops::RowOf(name).outputs;
   std::vector<int64_t> kept = sizes;
   kept[dim] = 1;
