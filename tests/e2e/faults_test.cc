@@ -185,7 +185,7 @@ TEST(Faults, AnOpWithTooManyInputsIsRefusedAndItsOutputsAreUnusable) {
   const TensorRef output = fresh.ref(), inputs[] = {a.ref(), a.ref()};
   ASSERT_TRUE(queue.Execute({&ops::RowOf("neg"), ops::DType::kFloat32, {&output, 1}, inputs, {}}).ok());
   EXPECT_THAT(queue.Synchronize().message(), HasSubstr("2 inputs; at most 1 are allowed"));
-  EXPECT_THAT(fresh.ToFloats().status().message(), HasSubstr("computation failed"));
+  EXPECT_THAT(fresh.ToFloats().status().message(), HasSubstr("2 inputs; at most 1 are allowed"));
 }
 
 // UBSan would report arithmetic on its null address (stage `asan`).
