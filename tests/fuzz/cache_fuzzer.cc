@@ -86,7 +86,7 @@ class CacheFile {
     path_ = std::filesystem::directory_iterator(folder_.path())->path();
   }
 
-  void Save(const std::string& code) { cache_->Save(kIdentity, code); }
+  void Save(const std::string& code) { XPUD_CHECK(cache_->Save(kIdentity, code).ok()); }
   absl::StatusOr<std::string> Load() { return cache_->Load(kIdentity); }
   void Write(std::string_view bytes) const {
     std::ofstream(path_, std::ios::binary | std::ios::trunc)

@@ -21,6 +21,8 @@ inline absl::Status ToStatus(ze_result_t result, const char* call) {
       return absl::UnavailableError(absl::StrCat("device lost: ", text));
     case ZE_RESULT_ERROR_UNSUPPORTED_FEATURE:
       return absl::UnimplementedError(text);
+    case ZE_RESULT_ERROR_OVERLAPPING_REGIONS:  // the wanted addresses are in use
+      return absl::AlreadyExistsError(text);
     case ZE_RESULT_NOT_READY:
       return absl::DeadlineExceededError(text);
     default:

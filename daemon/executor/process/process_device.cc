@@ -80,14 +80,23 @@ ProcessDevice::~ProcessDevice() {
 
 absl::StatusOr<std::unique_ptr<Chunk>> ProcessDevice::AllocateChunk(uint64_t bytes) {
   if (!online()) return absl::UnavailableError("the device's executor is being replaced");
-  ASSIGN_OR_RETURN(const uint64_t address, addresses_.chunks.Take(bytes));
-  auto fd = process_->Allocate(address, bytes);
-  if (!fd.ok()) {
+  // CUDA puts memory of its own, such as the stacks of kernels, where a chunk was freed. Such addresses stay
+  // taken.
+  constexpr int kMaxTries = 64;
+  absl::Status status;
+  for (int i = 0; i < kMaxTries; ++i) {
+    ASSIGN_OR_RETURN(const uint64_t address, addresses_.chunks.Take(bytes));
+    auto fd = process_->Allocate(address, bytes);
+    if (fd.ok()) {
+      memory_[address] = {bytes, std::make_shared<UniqueFd>(*std::move(fd)), Memory::Kind::kChunk};
+      return std::make_unique<DeviceChunk>(*this, address, bytes);
+    }
+    status = fd.status();
+    if (absl::IsAlreadyExists(status)) continue;
     addresses_.chunks.Return(address);
-    return fd.status();
+    break;
   }
-  memory_[address] = {bytes, std::make_shared<UniqueFd>(*std::move(fd)), Memory::Kind::kChunk};
-  return std::make_unique<DeviceChunk>(*this, address, bytes);
+  return status;
 }
 
 absl::Status ProcessDevice::AddHostMemory(uint64_t address, uint64_t bytes, std::shared_ptr<UniqueFd> fd) {

@@ -66,9 +66,9 @@ def reduce(formula: str, values: np.ndarray, **letters):
     state = [_initial(part, values.dtype) for part in _split(init)]
     with np.errstate(all="ignore"):
         for k, a in enumerate(values):
-            known = dict(zip("pqr", state), a=a, k=k, **letters)
+            known = dict(zip("pqrs", state), a=a, k=k, **letters)
             state = [evaluate(part, **known) for part in _split(step)]
-        return evaluate(finish, **dict(zip("pqr", state), n=len(values), **letters))
+        return evaluate(finish, **dict(zip("pqrs", state), n=len(values), **letters))
 
 
 def _parts(formula: str) -> list[str]:

@@ -56,7 +56,7 @@ def _document(row: dict) -> str:
         errors = "Raises TypeError for other types, and ValueError for shapes that do not broadcast or arrays of different devices."
     else:
         body = f"{row['names'][0]} over `axis`: a number, a tuple of numbers, or None for all axes; keepdims=True keeps them with size 1.\n{note}\n\n" \
-               f"Formula: {row['formula']} (initial value of p | p with an element a | p and p2 of two parts merged | result)."
+               f"Formula: {row['formula']} (initial values of p to s | with an element a | of two parts merged, the second with p2 to s2 | result)."
         errors = "Raises TypeError for other types, and IndexError for an axis that there is not."
     return f"{body}\n\nTypes: {_types_text(row)}.\n{errors}"
 
