@@ -24,9 +24,16 @@ class Cascade {
       : e_(emitter), empty_(std::move(empty)), merge_(std::move(merge)) {}
 
   // Folds [begin, end) by fold(from, to) of blocks of `block`. The other values of the loops that are open
-  // stay in registers: the results that wait for their pair are in memory.
+  // stay in registers: the results that wait for their pair are in memory. On a GPU they would be in memory
+  // of each lane, of which CUDA keeps as much as all lanes of the device could use (a GB, at addresses that
+  // chunks need): there, where a lane has few blocks, their results are merged one after the other.
   Values Fold(Value begin, Value end, Value block, const std::function<Values(Value from, Value to)>& fold) {
     llvm::IRBuilder<>& ir = e_.ir();
+    if (e_.gpu()) {
+      return e_.Loop(begin, end, block, empty_, [&](Value from, const Values& before) {
+        return merge_(before, fold(from, e_.Min(e_.Add(from, block), end)));
+      });
+    }
     Values waiting;  // result [l]: of 2^l blocks, if bit l of the number of blocks is set
     for (Value v : empty_) waiting.push_back(e_.Local(v->getType(), kMaxLevels));
     Value const several = ir.CreateICmpSLT(e_.Add(begin, block), end), one = e_.I64(1);
