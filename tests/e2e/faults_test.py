@@ -110,7 +110,7 @@ for _ in range(2):
     def test_a_loop_that_polls_an_event_ends_with_the_daemon(self):
         client = self.client("x = torch.ones(8, device='xpud'); x.cpu(); start, end = (torch.xpud.Event(enable_timing=True) for _ in range(2))\n"
                              "say('ready'); sys.stdin.readline(); start.record(); y = x + 1; end.record(); say(end.query()); sys.stdin.readline()\n"
-                             "while not end.query(): pass\n"
+                             "try:\n    while not end.query(): pass\nexcept RuntimeError as error: say(error)\n"
                              "for call in (end.synchronize, lambda: start.elapsed_time(end), torch.xpud.synchronize):\n"
                              "    try: say(call())\n    except RuntimeError as error: say(error)\n")
         client.hear()
@@ -119,7 +119,7 @@ for _ in range(2):
         self.assertEqual(client.hear(), "False")
         self.daemon.kill()
         client.tell()
-        for _ in range(3):
+        for _ in range(4):
             self.assertIn("the xpud daemon died", client.hear())
         self.assertEqual(client.finish()[0], 0)
 
