@@ -142,6 +142,7 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
                                                .workers = static_cast<int>(properties.compute_units),
                                                .on_ready = wake,
                                                .elsewhere = properties.replaceable,
+                                               .most_groups = properties.most_groups,
                                                .test_kernels = options.test_kernels};
     library.forget = [raw = device.get()](auto& kernels) { raw->Forget(kernels); };
     if (properties.target == kernels::Target::kNvptx) {

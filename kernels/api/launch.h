@@ -3,6 +3,7 @@
 // by `Kernel::index`.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +48,11 @@ struct Kernel {
   Signature signature = kNoSignature;  // of a compiled kernel's arguments; vendors' kernels have none
 };
 
+// The most groups that a device runs in one launch, along x, y and z.
+using GroupLimits = std::array<uint32_t, 3>;
+inline constexpr uint32_t kMostGroups = UINT32_MAX - 1;
+inline constexpr GroupLimits kAnyGroups = {kMostGroups, kMostGroups, kMostGroups};
+
 // One launch: entry point, group counts, and argument values, which it owns. Reused between commands, without
 // allocation. Arguments are values and device addresses. With Options::elsewhere or ask, no argument is a
 // pointer of this process, so another process can run the launch from the bytes and offsets.
@@ -55,16 +61,18 @@ class Launch {
   static constexpr size_t kMaxArguments = 128;
   static constexpr size_t kMaxArgumentBytes = 1024;
 
-  void Reset(const Kernel* kernel, uint32_t x, uint32_t y = 1, uint32_t z = 1) {
+  // More than kMostGroups groups along an axis count as kMostGroups + 1, which no device runs:
+  // KernelLibrary::Plan then fails.
+  void Reset(const Kernel* kernel, int64_t x, int64_t y = 1, int64_t z = 1) {
     kernel_ = kernel;
-    groups_ = {x, y, z};
+    SetGroups(x, y, z);
     count_ = 0;
     used_ = 0;
     signature_ = kNoArguments;
     overflowed_ = false;
   }
   // After Reset, if the counts depend on pushed values.
-  void SetGroups(uint32_t x, uint32_t y = 1, uint32_t z = 1) { groups_ = {x, y, z}; }
+  void SetGroups(int64_t x, int64_t y = 1, int64_t z = 1) { groups_ = {CountOf(x), CountOf(y), CountOf(z)}; }
   // If there is no room, drops the value and sets overflowed(); KernelLibrary::Plan then fails.
   template <typename T>
     requires std::is_trivially_copyable_v<T>
@@ -94,6 +102,10 @@ class Launch {
 
  private:
   friend class ArgumentWriter;
+
+  static uint32_t CountOf(int64_t groups) {
+    return static_cast<uint32_t>(std::clamp<int64_t>(groups, 0, int64_t{kMostGroups} + 1));
+  }
 
   const Kernel* kernel_ = nullptr;
   std::array<uint32_t, 3> groups_{1, 1, 1};

@@ -90,7 +90,7 @@ TEST(Arguments, OfAnotherKeyAreRefusedAndTheKernelNamed) {
       Launch& launch = launches.Add();
       launch.Reset(kernel, 1);
       Push(planned, launch);
-      return CheckLaunches(launches);
+      return CheckLaunches(launches, kAnyGroups);
     };
     EXPECT_TRUE(check(key).ok());
     for (const FillKey& wrong : {FillKey{.rank = 1}, FillKey{.rank = 3}, FillKey{.rank = 2, .scaled = true},
@@ -108,17 +108,41 @@ TEST(Arguments, BeyondALaunchsLimitsFailThePlan) {
   Launch& launch = launches.Add();
   launch.Reset(&kernel, 1);
   for (size_t i = 0; i < Launch::kMaxArguments; ++i) launch.Push(static_cast<uint8_t>(i));
-  EXPECT_TRUE(CheckLaunches(launches).ok());
+  EXPECT_TRUE(CheckLaunches(launches, kAnyGroups).ok());
   launch.Push(uint8_t{1});
   EXPECT_EQ(launch.argument_count(), Launch::kMaxArguments);
-  EXPECT_EQ(CheckLaunches(launches),
+  EXPECT_EQ(CheckLaunches(launches, kAnyGroups),
             absl::InternalError("kernel vendors: more arguments than a launch holds"));
   launch.Reset(&kernel, 1);
-  EXPECT_TRUE(CheckLaunches(launches).ok());
+  EXPECT_TRUE(CheckLaunches(launches, kAnyGroups).ok());
   launch.Push(std::array<std::byte, Launch::kMaxArgumentBytes>{});
-  EXPECT_TRUE(CheckLaunches(launches).ok());
+  EXPECT_TRUE(CheckLaunches(launches, kAnyGroups).ok());
   launch.Push(uint8_t{1});
-  EXPECT_FALSE(CheckLaunches(launches).ok());
+  EXPECT_FALSE(CheckLaunches(launches, kAnyGroups).ok());
+}
+
+TEST(Arguments, MoreGroupsThanTheDeviceRunsFailThePlan) {
+  const Kernel kernel{.entry = "wide"};
+  constexpr GroupLimits kLimits = {1000, 100, 10};
+  LaunchList launches;
+  Launch& launch = launches.Add();
+  const auto check = [&](int64_t x, int64_t y, int64_t z, const GroupLimits& limits) {
+    launch.Reset(&kernel, x, y, z);
+    return CheckLaunches(launches, limits);
+  };
+  EXPECT_TRUE(check(1000, 100, 10, kLimits).ok());
+  EXPECT_EQ(check(1001, 1, 1, kLimits),
+            absl::UnimplementedError("the tensors are too large: kernel wide needs more groups of threads "
+                                     "than the 1000 that the device runs in one launch"));
+  EXPECT_FALSE(check(1, 101, 1, kLimits).ok());
+  EXPECT_FALSE(check(1, 1, 11, kLimits).ok());
+  EXPECT_TRUE(check(int64_t{1} << 31, 1, 1, kAnyGroups).ok());
+  // Cut to 32 bits, each would run nothing, or one group.
+  for (const int64_t groups : {int64_t{UINT32_MAX}, int64_t{1} << 32, (int64_t{1} << 32) + 1}) {
+    EXPECT_FALSE(check(groups, 1, 1, kAnyGroups).ok()) << groups;
+    EXPECT_FALSE(check(1, groups, 1, kAnyGroups).ok()) << groups;
+    EXPECT_FALSE(check(1, 1, groups, kAnyGroups).ok()) << groups;
+  }
 }
 
 // Fields of `widths` bits.

@@ -35,13 +35,20 @@
 
 namespace xpud::kernels {
 
-absl::Status CheckLaunches(const LaunchList& launches) {
+absl::Status CheckLaunches(const LaunchList& launches, const GroupLimits& most_groups) {
   for (size_t i = 0; i < launches.size(); ++i) {
     const Launch& launch = launches[i];
     const Kernel& kernel = launch.kernel();
     if (launch.overflowed()) [[unlikely]]
       return absl::InternalError(
           absl::StrCat("kernel ", kernel.entry, ": more arguments than a launch holds"));
+    for (size_t axis = 0; axis < most_groups.size(); ++axis) {
+      if (launch.groups()[axis] > most_groups[axis]) [[unlikely]] {
+        return absl::UnimplementedError(absl::StrCat(
+            "the tensors are too large: kernel ", kernel.entry, " needs more groups of threads than the ",
+            most_groups[axis], " that the device runs in one launch"));
+      }
+    }
     if (kernel.signature != kNoSignature && kernel.signature != launch.signature()) [[unlikely]] {
       return absl::InternalError(
           absl::StrCat("kernel ", kernel.entry, ": planned with other arguments than it was compiled for"));
@@ -53,7 +60,8 @@ absl::Status CheckLaunches(const LaunchList& launches) {
 class KernelLibrary::Impl {
  public:
   explicit Impl(const Options& options)
-      : cache_(options.compiler, options.on_ready, options.assemble, options.most_kernels, options.forget) {
+      : most_groups_(options.most_groups),
+        cache_(options.compiler, options.on_ready, options.assemble, options.most_kernels, options.forget) {
     Planner& maps = *planners_.emplace_back(std::make_unique<MapPlanner>(cache_));
     Planner& convolutions = *planners_.emplace_back(std::make_unique<ConvolutionPlanner>(cache_));
     if (options.target == Target::kHost) {
@@ -108,7 +116,7 @@ class KernelLibrary::Impl {
                                                         : ": this device has no kernel for it"));
     }
     absl::StatusOr<Readiness> readiness = planner->Plan(call, workspace, launches);
-    if (absl::Status status = CheckLaunches(launches); !status.ok()) [[unlikely]] {
+    if (absl::Status status = CheckLaunches(launches, most_groups_); !status.ok()) [[unlikely]] {
       launches.Clear();
       return status;
     }
@@ -120,6 +128,7 @@ class KernelLibrary::Impl {
  private:
   std::vector<std::unique_ptr<Planner>> planners_;
   std::array<Planner*, ops::kNumFamilies> by_family_{};
+  const GroupLimits most_groups_;
   KernelCache cache_;  // last: then no other thread uses the planners and their skeletons
 };
 

@@ -19,7 +19,7 @@ class KernelCompiler;
 
 // Internal, naming the kernel, if a launch has more arguments than it holds, or other ones than its kernel
 // was compiled for. Both are bugs of a planner. KernelLibrary::Plan ends with it.
-absl::Status CheckLaunches(const LaunchList& launches);
+absl::Status CheckLaunches(const LaunchList& launches, const GroupLimits& most_groups);
 
 class KernelLibrary {
  public:
@@ -51,6 +51,7 @@ class KernelLibrary {
     // of the list; those that work under way needs stay there, and are named again later. Called by Plan.
     // Null: nobody has anything of them.
     ForgetKernels forget = nullptr;
+    GroupLimits most_groups = kAnyGroups;  // that the device runs in one launch
     bool test_kernels = false;  // whether kernels that misbehave are planned, see kernels/misbehaving
   };
   static absl::StatusOr<std::unique_ptr<KernelLibrary>> Create(const Options& options);

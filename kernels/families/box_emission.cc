@@ -288,13 +288,12 @@ namespace {
 void SetGpuGroups(const Layout& layout, BoxCut cut, ops::DType out, Launch& launch) {
   launch.group_size = {kGpuLanes, 1, 1};
   if (!cut.tiled) {
-    launch.SetGroups(static_cast<uint32_t>(CeilDiv(CeilDiv(layout.numel(), cut.block), kGpuLanes)));
+    launch.SetGroups(CeilDiv(CeilDiv(layout.numel(), cut.block), kGpuLanes));
     return;
   }
   const int64_t rows = layout.sizes[static_cast<size_t>(layout.rank - 2)], tile = TileOf(out);
-  launch.SetGroups(static_cast<uint32_t>(CeilDiv(layout.inner(), tile)),
-                   static_cast<uint32_t>(CeilDiv(rows, tile)),
-                   static_cast<uint32_t>(layout.numel() / rows / layout.inner()));
+  launch.SetGroups(CeilDiv(layout.inner(), tile), CeilDiv(rows, tile),
+                   layout.numel() / rows / layout.inner());
 }
 
 }  // namespace
@@ -315,9 +314,7 @@ void PlanBox(Target target, const Layout& layout, std::span<const BoxOperand> op
   arguments.inner_slice = inner_slice;
   arguments.row_slice = row_slice;
   arguments.plane_slice = plane_slice;
-  launch.SetGroups(static_cast<uint32_t>(CeilDiv(inner, inner_slice)),
-                   static_cast<uint32_t>(CeilDiv(rows, row_slice)),
-                   static_cast<uint32_t>(CeilDiv(planes, plane_slice)));
+  launch.SetGroups(CeilDiv(inner, inner_slice), CeilDiv(rows, row_slice), CeilDiv(planes, plane_slice));
 }
 
 }  // namespace xpud::kernels

@@ -73,9 +73,9 @@ absl::StatusOr<Readiness> CompactPlanner::Plan(const OpCall& call, Workspace wor
     SetSpace(layout, arguments.space);
     Launch& launch = launches.Add();
     if (cache_.target() == Target::kHost) {
-      launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(arguments.blocks, arguments.block_slice)));
+      launch.Reset(kernel, CeilDiv(arguments.blocks, arguments.block_slice));
     } else {
-      launch.Reset(kernel, static_cast<uint32_t>(arguments.blocks));
+      launch.Reset(kernel, arguments.blocks);
       launch.group_size = {kGpuLanes, 1, 1};
     }
     PushArguments(key, arguments, launch);

@@ -50,10 +50,10 @@ absl::StatusOr<Readiness> ConvolutionPlanner::Plan(const OpCall& call, Workspace
   Launch& launch = launches.Add();
   if (cache_.target() == Target::kHost) {
     arguments.slice = SliceOf(items, products * kProductNanoseconds, /*multiple=*/1);
-    launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(items, arguments.slice)));
+    launch.Reset(kernel, CeilDiv(items, arguments.slice));
   } else {
     const bool shared = call.row->family == ops::Family::kConvolutionWeight;
-    launch.Reset(kernel, static_cast<uint32_t>(shared ? items : CeilDiv(items, kGpuLanes)));
+    launch.Reset(kernel, shared ? items : CeilDiv(items, kGpuLanes));
     launch.group_size = {kGpuLanes, 1, 1};
   }
   PushArguments(key, arguments, launch);

@@ -39,7 +39,7 @@ absl::StatusOr<Readiness> CtcPlanner::Plan(const OpCall& call, Workspace workspa
 void CtcPlanner::AddStates(const CtcKey& key, const Kernel* kernel, const CtcSequences<Planned>& sequences,
                            void* out, void* loss, LaunchList& launches) const {
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(sequences.batch));
+  launch.Reset(kernel, sequences.batch);
   if (cache_.target() != Target::kHost) launch.group_size = {kGpuLanes, 1, 1};
   CtcStatesArguments<Planned> arguments;
   arguments.sequences = sequences;
@@ -84,7 +84,7 @@ absl::StatusOr<Readiness> CtcPlanner::PlanBackward(const OpCall& call, Workspace
   arguments.zero_infinity = call.attributes[1].AsInteger() != 0 ? 1 : 0;
   arguments.slice = gpu ? kGpuLanes : SliceOf(items, item, 1);
   Launch& launch = launches.Add();
-  launch.Reset(gradient, static_cast<uint32_t>(CeilDiv(items, arguments.slice)));
+  launch.Reset(gradient, CeilDiv(items, arguments.slice));
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   PushArguments(key, arguments, launch);
   return Readiness::kReady;

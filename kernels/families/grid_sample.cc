@@ -94,7 +94,7 @@ absl::StatusOr<Readiness> GridSamplePlanner::Plan(const OpCall& call, Workspace,
     arguments.count = gpu && !by_planes ? rows * row : units;
     arguments.slice = gpu ? kGpuLanes : by_planes ? 1 : SliceOf(units, each * static_cast<float>(row), 1);
     Launch& launch = launches.Add();
-    launch.Reset(part.kernel, static_cast<uint32_t>(CeilDiv(arguments.count, arguments.slice)));
+    launch.Reset(part.kernel, CeilDiv(arguments.count, arguments.slice));
     if (gpu) launch.group_size = {kGpuLanes, 1, 1};
     PushArguments(part.key, arguments, launch);
   }

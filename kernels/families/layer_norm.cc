@@ -42,7 +42,7 @@ absl::StatusOr<Readiness> LayerNormPlanner::Plan(const OpCall& call, Workspace, 
   if (kernel == nullptr) return Readiness::kCompiling;
   const int64_t slice = gpu ? 1 : SliceOf(m, 0.3f * static_cast<float>(n) + 10, 1);
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(m, gpu ? key.rows.rows_a_group() : slice)));
+  launch.Reset(kernel, CeilDiv(m, gpu ? key.rows.rows_a_group() : slice));
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   arguments.n = n;
   arguments.rows = m;

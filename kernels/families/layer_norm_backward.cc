@@ -59,7 +59,7 @@ absl::StatusOr<Readiness> LayerNormBackwardPlanner::Plan(const OpCall& call, Wor
     const size_t size = key.accumulate() == Scalar::kF64 ? sizeof(double) : sizeof(float);
     ASSIGN_OR_RETURN(sums, workspace(static_cast<size_t>(parts) * 2 * static_cast<size_t>(columns) * size));
     Launch& launch = launches.Add();
-    launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(parts, gpu ? key.rows.rows_a_group() : 1)));
+    launch.Reset(kernel, CeilDiv(parts, gpu ? key.rows.rows_a_group() : 1));
     if (gpu) launch.group_size = {kGpuLanes, 1, 1};
     LayerNormBackwardArguments<Planned> arguments;
     arguments.dx = dx.data;
@@ -72,7 +72,7 @@ absl::StatusOr<Readiness> LayerNormBackwardPlanner::Plan(const OpCall& call, Wor
   }
   const int64_t slice = gpu ? kWarpLanes : SliceOf(columns, 0.2f * static_cast<float>(parts + 1));
   Launch& merging = launches.Add();
-  merging.Reset(merge, static_cast<uint32_t>(CeilDiv(columns, slice)));
+  merging.Reset(merge, CeilDiv(columns, slice));
   if (gpu) merging.group_size = {kGpuLanes, 1, 1};
   LayerNormMergeArguments<Planned> arguments{.dweight = dweight.data,
                                              .dbias = centred ? dbias.data : nullptr,

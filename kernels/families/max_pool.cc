@@ -133,7 +133,7 @@ absl::StatusOr<Readiness> MaxPoolPlanner::PlanPool(const OpCall& call, LaunchLis
   arguments.slice =
       gpu ? kGpuLanes : SliceOf(rows, static_cast<float>(unit) * taps * (by_planes ? 0.3f : 0.6f), 1);
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(arguments.count, arguments.slice)));
+  launch.Reset(kernel, CeilDiv(arguments.count, arguments.slice));
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   PushArguments(key, arguments, launch);
   return Readiness::kReady;
@@ -164,7 +164,7 @@ absl::StatusOr<Readiness> MaxPoolPlanner::PlanUnpool(const OpCall& call, LaunchL
       static_cast<float>(arguments.sizes[0] * arguments.sizes[1]) * static_cast<float>(arguments.sizes[2]);
   arguments.slice = gpu ? kGpuLanes : SliceOf(arguments.count, 4 * plane, 1);
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(arguments.count, arguments.slice)));
+  launch.Reset(kernel, CeilDiv(arguments.count, arguments.slice));
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   PushArguments(key, arguments, launch);
   return Readiness::kReady;

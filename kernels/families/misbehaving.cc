@@ -26,7 +26,7 @@ absl::StatusOr<Readiness> MisbehavingPlanner::Plan(const OpCall& call, Workspace
   const bool gpu = cache_.target() != Target::kHost;
   const int64_t groups = call.attributes.empty() ? 1 : call.attributes[0].AsInteger();
   Launch& launch = launches.Add();
-  launch.Reset(kernel, key.endless ? static_cast<uint32_t>(groups) : 1);
+  launch.Reset(kernel, key.endless ? groups : 1);
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   MisbehavingArguments<Planned> arguments{.address = key.endless ? call.outputs[0].data : nullptr};
   PushArguments(key, arguments, launch);

@@ -28,7 +28,7 @@ struct RowStrides {
 
 Launch& Begin(LaunchList& launches, const Kernel* kernel, int64_t groups, bool gpu) {
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(std::max<int64_t>(groups, 1)));
+  launch.Reset(kernel, std::max<int64_t>(groups, 1));
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   return launch;
 }

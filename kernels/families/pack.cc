@@ -55,10 +55,10 @@ void FinishPack(const PackSize& size, PackArguments<Planned>& arguments, Launch&
   arguments.units = 0;
   if (size.target != Target::kHost) {
     launch.group_size = {kGpuLanes, 1, 1};
-    return launch.SetGroups(static_cast<uint32_t>(size.units));
+    return launch.SetGroups(size.units);
   }
   arguments.units = std::max<int64_t>(1, SliceOf(size.elements, size.nanoseconds) / size.unit);
-  launch.SetGroups(static_cast<uint32_t>(CeilDiv(size.units, arguments.units)));
+  launch.SetGroups(CeilDiv(size.units, arguments.units));
 }
 
 // ---- emission

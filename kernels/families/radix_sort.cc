@@ -86,7 +86,7 @@ absl::Status Allocate(const SortedLines& lines, Workspace workspace, RadixArgume
 void Add(const Kernel* kernel, const RadixKey& key, int64_t groups, RadixArguments<Planned>& arguments,
          LaunchList& launches) {
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(groups));
+  launch.Reset(kernel, groups);
   launch.group_size = {kGpuLanes, 1, 1};
   PushArguments(key, arguments, launch);
 }

@@ -218,9 +218,7 @@ absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, Workspace work
   if (kernel == nullptr) return Readiness::kCompiling;
 
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(cut.groups),
-               static_cast<uint32_t>(CeilDiv(cut.outer, cut.outer_slice)),
-               static_cast<uint32_t>(CeilDiv(cut.inner, cut.inner_slice)));
+  launch.Reset(kernel, cut.groups, CeilDiv(cut.outer, cut.outer_slice), CeilDiv(cut.inner, cut.inner_slice));
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   ReduceArguments<Planned> arguments;
   for (size_t o = 0; o < call.outputs.size(); ++o) arguments.outputs[o] = call.outputs[o].data;
@@ -256,7 +254,7 @@ absl::StatusOr<Readiness> ReducePlanner::PlanMerge(const OpCall& call, ReduceKey
   Launch& launch = launches.Add();
   const bool gpu = cache_.target() != Target::kHost;
   const int64_t slice = key.warps ? 1 : gpu ? kGpuLanes : SliceOf(cut.items, static_cast<float>(cut.parts));
-  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(cut.items, key.warps ? kGpuWarps : slice)));
+  launch.Reset(kernel, CeilDiv(cut.items, key.warps ? kGpuWarps : slice));
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   ReduceMergeArguments<Planned> arguments;
   for (size_t o = 0; o < call.outputs.size(); ++o) arguments.outputs[o] = call.outputs[o].data;

@@ -61,7 +61,7 @@ std::vector<size_t> OrderOf(const ops::ResampleSpec& spec) {
 
 Launch& Begin(LaunchList& launches, const Kernel* kernel, int64_t groups, bool gpu) {
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(groups));
+  launch.Reset(kernel, groups);
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   return launch;
 }

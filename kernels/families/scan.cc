@@ -117,7 +117,7 @@ absl::StatusOr<Readiness> ScanPlanner::Plan(const OpCall& call, Workspace worksp
   arguments.parts = cut.parts;
   const auto add = [&](const Kernel* with, const ScanKey& with_key) {
     Launch& launch = launches.Add();
-    launch.Reset(with, static_cast<uint32_t>(cut.groups), static_cast<uint32_t>(cut.parts));
+    launch.Reset(with, cut.groups, cut.parts);
     if (gpu) launch.group_size = {kGpuLanes, 1, 1};
     PushArguments(with_key, arguments, launch);
   };

@@ -204,7 +204,7 @@ ScatterArguments<Planned> ArgumentsFor(const ScatterPlanner::Scatter& scatter, c
 void LaunchLanes(const Kernel* kernel, const ScatterKey& key, int64_t lanes,
                  ScatterArguments<Planned>& arguments, LaunchList& launches) {
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(lanes, kGpuLanes)));
+  launch.Reset(kernel, CeilDiv(lanes, kGpuLanes));
   launch.group_size = {kGpuLanes, 1, 1};
   PushArguments(key, arguments, launch);
 }
@@ -279,8 +279,7 @@ absl::StatusOr<Readiness> ScatterPlanner::PlanScatter(const Scatter& scatter, Wo
     return Readiness::kReady;
   }
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(cut.pieces, cut.piece_slice)),
-               static_cast<uint32_t>(cut.ranges));
+  launch.Reset(kernel, CeilDiv(cut.pieces, cut.piece_slice), cut.ranges);
   PushArguments(key, arguments, launch);
   return Readiness::kReady;
 }

@@ -73,9 +73,9 @@ absl::StatusOr<Readiness> SegmentsPlanner::Plan(const OpCall& call, Workspace, L
   Launch& launch = launches.Add();
   if (cache_.target() == Target::kHost) {
     arguments.segment_slice = SliceOf(arguments.segments, NanosecondsOf(key, arguments), 1);
-    launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(arguments.segments, arguments.segment_slice)));
+    launch.Reset(kernel, CeilDiv(arguments.segments, arguments.segment_slice));
   } else {
-    launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(arguments.segments * arguments.columns, kGpuLanes)));
+    launch.Reset(kernel, CeilDiv(arguments.segments * arguments.columns, kGpuLanes));
     launch.group_size = {kGpuLanes, 1, 1};
   }
   PushArguments(key, arguments, launch);

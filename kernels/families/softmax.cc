@@ -82,10 +82,10 @@ absl::StatusOr<Readiness> SoftmaxPlanner::Plan(const OpCall& call, Workspace, La
     slice =
         gpu ? int64_t{1} << key.column_lanes_log2 : SliceOf(kept.inner(), element * static_cast<float>(n));
     const int64_t outer = items / kept.inner();
-    launch.Reset(kernel, static_cast<uint32_t>(outer * CeilDiv(kept.inner(), slice)));
+    launch.Reset(kernel, outer * CeilDiv(kept.inner(), slice));
   } else {
     slice = gpu ? 1 : SliceOf(items, element * static_cast<float>(n), 1);
-    launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(items, gpu ? key.rows.rows_a_group() : slice)));
+    launch.Reset(kernel, CeilDiv(items, gpu ? key.rows.rows_a_group() : slice));
   }
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   SoftmaxArguments<Planned> arguments;

@@ -207,7 +207,7 @@ void SortPlanner::Add(const Kernel* kernel, const SortKey& key, SortArguments<Pl
                       const Cut& cut, LaunchList& launches) {
   arguments.slice = cut.slice;
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(cut.items, cut.slice)));
+  launch.Reset(kernel, CeilDiv(cut.items, cut.slice));
   if (cache_.target() != Target::kHost) launch.group_size = {kGpuLanes, 1, 1};
   PushArguments(key, arguments, launch);
 }

@@ -69,7 +69,7 @@ absl::StatusOr<Readiness> UnfoldPlanner::Plan(const OpCall& call, Workspace, Lau
   arguments.count = gpu ? rows * row : rows;
   arguments.slice = gpu ? kGpuLanes : SliceOf(rows, 5 + static_cast<float>(row) * nanoseconds, 1);
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(arguments.count, arguments.slice)));
+  launch.Reset(kernel, CeilDiv(arguments.count, arguments.slice));
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   PushArguments(key, arguments, launch);
   return Readiness::kReady;

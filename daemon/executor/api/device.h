@@ -34,6 +34,7 @@ struct DeviceProperties {
   // Whether a lost executor is replaced and its unfinished work is run again.
   bool replaceable = false;
   kernels::Target target = kernels::Target::kHost;
+  kernels::GroupLimits most_groups = kernels::kAnyGroups;
 };
 
 // Device memory that is exported as an fd, so that it can outlive the process that uses it.

@@ -152,6 +152,11 @@ absl::Status LevelZeroDevice::ReadProperties() {
   RETURN_IF_ZE_ERROR(zeDeviceGetModuleProperties(device_, &modules));
   const auto* const id = reinterpret_cast<const char*>(modules.nativeKernelSupported.id);
   properties_.processor.assign(id, strnlen(id, sizeof(modules.nativeKernelSupported.id)));
+  ze_device_compute_properties_t compute = {};
+  compute.stype = ZE_STRUCTURE_TYPE_DEVICE_COMPUTE_PROPERTIES;
+  RETURN_IF_ZE_ERROR(zeDeviceGetComputeProperties(device_, &compute));
+  properties_.most_groups = {compute.maxGroupCountX, compute.maxGroupCountY, compute.maxGroupCountZ};
+  for (uint32_t& most : properties_.most_groups) most = std::min(most, kernels::kMostGroups);
   uint32_t count = 0;
   RETURN_IF_ZE_ERROR(zeDeviceGetMemoryProperties(device_, &count, nullptr));
   std::vector<ze_device_memory_properties_t> memories(count);

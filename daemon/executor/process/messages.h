@@ -11,6 +11,7 @@
 #include "daemon/executor/api/peak_rates.h"
 #include "daemon/executor/process/sensor_exchange.h"
 #include "daemon/executor/process/times_exchange.h"
+#include "kernels/api/launch.h"
 #include "proto/transport/handshake.h"
 
 namespace xpud::executor::process {
@@ -122,7 +123,7 @@ struct Answer {
   char text[512];    // the error's message
   char processor[64];
   uint32_t target;  // kernels::Target
-  uint32_t reserved;
+  kernels::GroupLimits most_groups;
   transport::DeviceRecord device;
   PeakRates peak;
 };

@@ -345,7 +345,7 @@ class GpuAttention : public Planner {
                              int64_t y, LaunchList& launches) {
     if (x == 0 || y == 0) return;
     Launch& launch = launches.Add();
-    launch.Reset(entry.kernel, static_cast<uint32_t>(x), static_cast<uint32_t>(y));
+    launch.Reset(entry.kernel, x, y);
     launch.group_size = {static_cast<uint32_t>(entry.lanes), 1, 1};
     launch.Push(arguments);
   }
@@ -437,7 +437,7 @@ class GpuAttention : public Planner {
     const int64_t groups = std::min<int64_t>(multiprocessors_, TeamItems(p));
     RETURN_IF_ERROR(MakeMaps(p, groups, arguments, workspace));
     Launch& launch = launches.Add();
-    launch.Reset(kernel, static_cast<uint32_t>(groups));
+    launch.Reset(kernel, groups);
     launch.group_size = {(AttentionArguments::kTeams + 1) * AttentionArguments::kTeamLanes, 1, 1};
     launch.Push(arguments);
     return Readiness::kReady;
@@ -487,7 +487,7 @@ class GpuAttention : public Planner {
   static void LaunchMerge(const Kernel* kernel, const AttentionArguments& arguments, int64_t parts,
                           int64_t queries, LaunchList& launches) {
     Launch& launch = launches.Add();
-    launch.Reset(kernel, static_cast<uint32_t>(queries));
+    launch.Reset(kernel, queries);
     launch.group_size = {AttentionArguments::kMergeLanes, 1, 1};
     launch.Push(arguments);
     launch.Push(static_cast<int32_t>(parts));
@@ -496,10 +496,7 @@ class GpuAttention : public Planner {
   static void LaunchOver(const Kernel* kernel, const AttentionArguments& arguments, int64_t queries,
                          int64_t y, int lanes, LaunchList& launches) {
     Launch& launch = launches.Add();
-    launch.Reset(
-        kernel,
-        static_cast<uint32_t>(arguments.batch * arguments.heads * CeilDivide(arguments.queries, queries)),
-        static_cast<uint32_t>(y));
+    launch.Reset(kernel, arguments.batch * arguments.heads * CeilDivide(arguments.queries, queries), y);
     launch.group_size = {static_cast<uint32_t>(lanes), 1, 1};
     launch.Push(arguments);
   }

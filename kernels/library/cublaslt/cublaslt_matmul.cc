@@ -57,8 +57,8 @@ bool RoundsBeforeBias(const MatmulCall& call) {
 template <typename Arguments>
 void LaunchElements(const Kernel* kernel, const Arguments& arguments, int64_t size, LaunchList& launches) {
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(std::min(kMaxGroups, CeilDivide(size, Arguments::kLanes))),
-               static_cast<uint32_t>(std::min(kMaxGroupsY, arguments.batch)));
+  launch.Reset(kernel, std::min(kMaxGroups, CeilDivide(size, Arguments::kLanes)),
+               std::min(kMaxGroupsY, arguments.batch));
   launch.group_size = {Arguments::kLanes, 1, 1};
   launch.Push(arguments);
 }
@@ -134,7 +134,7 @@ absl::StatusOr<Readiness> CublasltMatmul::LaunchOwn(const MatmulCall& call, Laun
                                       static_cast<int64_t>(p.activation)};
   const int64_t tiles = CeilDivide(p.m, ProductArguments::kTile) * CeilDivide(p.n, ProductArguments::kTile);
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(tiles), static_cast<uint32_t>(std::min(kMaxGroupsY, p.batch)));
+  launch.Reset(kernel, tiles, std::min(kMaxGroupsY, p.batch));
   launch.group_size = {ProductArguments::kLanes, 1, 1};
   launch.Push(arguments);
   return Readiness::kReady;

@@ -111,7 +111,8 @@ absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call) {
                    1};
   if (!call.attributes.empty()) read.operands.beta = call.attributes[0].AsReal();
   if (call.attributes.size() > 1) read.operands.alpha = call.attributes[1].AsReal();
-  read.b_content = b.content;
+  const bool deterministic = call.attributes.size() > 3 && call.attributes[3].AsInteger() != 0;
+  if (!deterministic) read.b_content = b.content;
   if (call.inputs.size() > 2 && call.inputs[2].present && read.operands.beta != 0) {
     p.has_c = true;
     p.c = StridesOf(call.inputs[2]);

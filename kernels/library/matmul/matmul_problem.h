@@ -62,7 +62,7 @@ struct MatmulOperands {
 struct MatmulCall {
   MatmulProblem problem;
   MatmulOperands operands;
-  uint64_t b_content = 0;  // Operand::content of b
+  uint64_t b_content = 0;  // Operand::content of b; 0 if the product must not depend on what was packed
 };
 
 // Reads a call of family kMatmul into canonical form. Folds a batch into m if it shares one matrix b, swaps a

@@ -106,7 +106,7 @@ void ConvolutionKernels::LaunchAddition(const LaidConvolution& laid, const Convo
                                         LaunchList& launches) const {
   if (plan.sums() < 2) return;
   Launch& launch = launches.Add();
-  launch.Reset(add_, static_cast<uint32_t>((plan.weight_elements() + kAddedElements - 1) / kAddedElements));
+  launch.Reset(add_, (plan.weight_elements() + kAddedElements - 1) / kAddedElements);
   launch.Push(laid);
   launch.Push(sums);
 }
@@ -114,7 +114,7 @@ void ConvolutionKernels::LaunchAddition(const LaidConvolution& laid, const Convo
 void ConvolutionKernels::LaunchPack(const LaidConvolution& laid, const ConvolutionPlan& plan,
                                     const WeightView& from, void* to, LaunchList& launches) const {
   Launch& launch = launches.Add();
-  launch.Reset(pack_, static_cast<uint32_t>(plan.slices()));
+  launch.Reset(pack_, plan.slices());
   launch.Push(laid);
   launch.Push(from);
   launch.Push(to);
@@ -130,7 +130,7 @@ void ConvolutionKernels::LaunchPack(PackedConvolution& weights, LaunchList& laun
 void ConvolutionKernels::LaunchUnpack(const LaidConvolution& laid, const ConvolutionPlan& plan, void* from,
                                       const WeightView& to, LaunchList& launches) const {
   Launch& launch = launches.Add();
-  launch.Reset(unpack_, static_cast<uint32_t>(plan.slices()));
+  launch.Reset(unpack_, plan.slices());
   launch.Push(laid);
   launch.Push(to);
   launch.Push(from);

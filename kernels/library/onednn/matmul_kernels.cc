@@ -130,8 +130,7 @@ void MatmulKernels::LaunchCopy(const Copy& copy, LaunchList& launches) const {
   const int64_t row_bytes = std::max<int64_t>(1, copy.columns * ops::SizeOf(copy.target_type));
   const int64_t per_group = std::clamp<int64_t>(kCopyBytesPerGroup / row_bytes, 1, copy.rows);
   Launch& launch = launches.Add();
-  launch.Reset(copy_, static_cast<uint32_t>((copy.rows + per_group - 1) / per_group),
-               static_cast<uint32_t>(copy.batch));
+  launch.Reset(copy_, (copy.rows + per_group - 1) / per_group, copy.batch);
   launch.Push(copy);
   launch.Push(per_group);
 }

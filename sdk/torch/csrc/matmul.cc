@@ -248,14 +248,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 void LaunchProduct(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c,
                    double beta, double alpha, int device) {
   const std::array<TensorRef, 3> inputs = {a, b, c};
-  const std::array<ops::Number, 3> attributes = {
+  const std::array<ops::Number, 4> attributes = {
       ops::Number::Real(beta), ops::Number::Real(alpha),
-      ops::Number::Integer(static_cast<int64_t>(ops::Activation::kNone))};
+      ops::Number::Integer(static_cast<int64_t>(ops::Activation::kNone)), ops::Number::Integer(1)};
+  const bool deterministic = at::globalContext().deterministicAlgorithms();
   Execute({.row = &MatmulRow(),
            .compute = a.dtype,
            .outputs = {&out, 1},
            .inputs = inputs,
-           .attributes = attributes},
+           .attributes = std::span(attributes).first(deterministic ? 4 : 3)},
           device);
 }
 

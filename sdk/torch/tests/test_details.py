@@ -3,6 +3,7 @@
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_details.py
 """
 
+import functools
 import itertools
 import math
 import unittest
@@ -249,6 +250,32 @@ class DeterministicTest(unittest.TestCase):
             self.assertFalse(torch.empty(1 << 10, device="xpud").isnan().any())
         finally:
             torch.utils.deterministic.fill_uninitialized_memory = True
+
+    def test_the_first_result_has_the_bits_of_later_ones(self):
+        """Without deterministic mode a weight is packed when it is used a second time, which may change the last bits."""
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            random = torch.Generator().manual_seed(1)
+
+            def new(*sizes, random=random, dtype=dtype):
+                return torch.randn(sizes, generator=random).to(dtype).to("xpud")
+
+            calls = {}
+            for m, k, n in ((1, 512, 768), (8, 768, 3072), (64, 768, 768), (300, 513, 257)):
+                a, b, bias = new(m, k), new(k, n), new(n)
+                weight = b.t().contiguous()
+                calls[f"linear {m} {k} {n}"] = functools.partial(F.linear, a, weight, bias)
+                calls[f"mm {m} {k} {n}"] = functools.partial(torch.mm, a, b)
+                calls[f"addmm {m} {k} {n}"] = functools.partial(torch.addmm, bias, a, b)
+            calls["baddbmm"] = functools.partial(torch.baddbmm, new(3, 8, 64), new(3, 8, 256), new(1, 256, 64).expand(3, 256, 64))
+            calls["conv2d"] = functools.partial(F.conv2d, new(2, 16, 20, 20), new(32, 16, 3, 3), new(32))
+            lstm = torch.nn.LSTM(128, 128).to("xpud", dtype).requires_grad_(False)
+            inputs = new(4, 1, 128)
+            calls["LSTM"] = lambda lstm=lstm, inputs=inputs: lstm(inputs)[0]
+            for name, call in calls.items():
+                with self.subTest(name, dtype=dtype):
+                    first, *later = [call().cpu() for _ in range(4)]
+                    for result in later:
+                        self.assertTrue(torch.equal(result, first))
 
     def test_what_is_deterministic_here_raises_no_alert(self):
         x = f("xpud", 3)
