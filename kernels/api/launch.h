@@ -50,8 +50,8 @@ struct Kernel {
 
 // The most groups that a device runs in one launch, along x, y and z.
 using GroupLimits = std::array<uint32_t, 3>;
-inline constexpr uint32_t kMostGroups = UINT32_MAX - 1;
-inline constexpr GroupLimits kAnyGroups = {kMostGroups, kMostGroups, kMostGroups};
+inline constexpr uint32_t kMaxLaunchGroups = UINT32_MAX - 1;
+inline constexpr GroupLimits kAnyGroups = {kMaxLaunchGroups, kMaxLaunchGroups, kMaxLaunchGroups};
 
 // One launch: entry point, group counts, and argument values, which it owns. Reused between commands, without
 // allocation. Arguments are values and device addresses. With Options::elsewhere or ask, no argument is a
@@ -61,7 +61,7 @@ class Launch {
   static constexpr size_t kMaxArguments = 128;
   static constexpr size_t kMaxArgumentBytes = 1024;
 
-  // More than kMostGroups groups along an axis count as kMostGroups + 1, which no device runs:
+  // More than kMaxLaunchGroups groups along an axis count as kMaxLaunchGroups + 1, which no device runs:
   // KernelLibrary::Plan then fails.
   void Reset(const Kernel* kernel, int64_t x, int64_t y = 1, int64_t z = 1) {
     kernel_ = kernel;
@@ -104,7 +104,7 @@ class Launch {
   friend class ArgumentWriter;
 
   static uint32_t CountOf(int64_t groups) {
-    return static_cast<uint32_t>(std::clamp<int64_t>(groups, 0, int64_t{kMostGroups} + 1));
+    return static_cast<uint32_t>(std::clamp<int64_t>(groups, 0, int64_t{kMaxLaunchGroups} + 1));
   }
 
   const Kernel* kernel_ = nullptr;

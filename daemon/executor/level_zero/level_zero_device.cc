@@ -156,7 +156,7 @@ absl::Status LevelZeroDevice::ReadProperties() {
   compute.stype = ZE_STRUCTURE_TYPE_DEVICE_COMPUTE_PROPERTIES;
   RETURN_IF_ZE_ERROR(zeDeviceGetComputeProperties(device_, &compute));
   properties_.most_groups = {compute.maxGroupCountX, compute.maxGroupCountY, compute.maxGroupCountZ};
-  for (uint32_t& most : properties_.most_groups) most = std::min(most, kernels::kMostGroups);
+  for (uint32_t& most : properties_.most_groups) most = std::min(most, kernels::kMaxLaunchGroups);
   uint32_t count = 0;
   RETURN_IF_ZE_ERROR(zeDeviceGetMemoryProperties(device_, &count, nullptr));
   std::vector<ze_device_memory_properties_t> memories(count);
