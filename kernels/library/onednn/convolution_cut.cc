@@ -32,7 +32,7 @@ double Estimate(const ConvolutionProblem& p, Way way) {
   const double operations =
       2.0 * static_cast<double>(outputs) * static_cast<double>(channels * Positions(p.kernel, p.spatial));
   const double rate = p.groups > 1 ? 40 : p.type == ops::DType::kFloat32 ? 100 : 300;  // in a nanosecond
-  const double byte = way == Way::kConverted ? 0.15 : 0.05;                            // nanoseconds
+  const double byte = Converts(way) ? 0.15 : 0.05;                                     // nanoseconds
   return operations / rate + static_cast<double>(p.batch * ImageBytes(p)) * byte;
 }
 
@@ -56,7 +56,7 @@ int64_t RowsOfPart(const ConvolutionProblem& p, const ConvolutionCut& cut, Way w
       cut.nanoseconds / static_cast<double>(p.batch * cut.slices) * static_cast<double>(cut.images);
   const int64_t parts = CeilDivide(p.batch, cut.images) * cut.slices;
   int64_t tiles = std::min(Times(part, kPartNanoseconds), CeilDivide(kParts, parts));
-  if (way == Way::kConverted) {
+  if (Converts(way)) {
     const int64_t fitting = CeilDivide(ImageBytes(p) * cut.images, kCacheBytes);
     tiles = std::max(tiles, std::min(Times(part, kPartNanoseconds / 2), fitting));
   }

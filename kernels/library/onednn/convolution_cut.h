@@ -12,9 +12,11 @@ namespace xpud::kernels::onednn {
 // How the tensors' layout suits oneDNN.
 enum class Way : uint8_t {
   kAsIs,
-  kConverted,  // parts convert what they need
+  kConverted,  // parts convert what they need to channels-last
+  kBlocked,    // parts convert what they need to blocks of channels
   kPlanes,     // contiguous images are taken as they are, each whole
 };
+constexpr bool Converts(Way way) { return way == Way::kConverted || way == Way::kBlocked; }
 
 struct ConvolutionCut {
   // A slice of the weight has some of its output channels (for the gradient by the input: of its input

@@ -74,6 +74,18 @@ class ConvolutionTest(unittest.TestCase):
                     self.assert_same(run(function, arguments, "xpud", groups=groups, **geometry), run(function, arguments, "cpu", groups=groups, **geometry))
         self.assert_native()
 
+    def test_errors_of_long_sums_are_the_cpus(self):
+        """2304 products: added one after the other in f32 they have four times the error."""
+        value, weight = torch.randn(1, 256, 14, 14), torch.randn(256, 256, 3, 3) / 48
+
+        def errors(results):
+            return [((mine.cpu().double() - exact).norm() / exact.norm()).item() for mine, exact in zip(results, expected, strict=True)]
+
+        expected = run(F.conv2d, (value.double(), weight.double()), "cpu", padding=1)
+        theirs = errors(run(F.conv2d, (value, weight), "cpu", padding=1))
+        for mine, allowed in zip(errors(run(F.conv2d, (value, weight), "xpud", padding=1)), theirs, strict=True):
+            self.assertLess(mine, 1.5 * allowed)
+
     def test_depthwise(self):
         value, weight = torch.randn(2, 32, 11, 13), torch.randn(64, 1, 3, 3)
         for stride in (1, 2):
