@@ -110,12 +110,13 @@ class LayerNormEmission {
       return key_.centred() ? Values{MulF(d, d), d} : Values{MulF(d, d)};
     });
     Value const rstd = RstdOf(key_.centred() ? Centred(sums[0], sums[1]) : sums[0]);
-    rows_.ForEach(zero, args_.n, [&](Value j) {
+    const auto result = [&](Value j) {
       Value y = MulF(centred(j), rstd);
       if (key_.present[Key::kWeight]) y = MulF(y, Load(Key::kWeight, j));
       if (key_.present[Key::kBias]) y = e_.ir().CreateFAdd(y, Load(Key::kBias, j));
-      Store(Key::kY, e_.Add(base, j), y);
-    });
+      return y;
+    };
+    rows_.Transform(zero, args_.n, result, [&](Value j, Value y) { Store(Key::kY, e_.Add(base, j), y); });
     if (key_.centred()) StoreOnce(Key::kMean, row, mean);
     StoreOnce(Key::kRstd, row, rstd);
   }

@@ -33,8 +33,19 @@ MonoidEmission::State MonoidEmission::Init(int width) {
   return state;
 }
 
+// Divides with an error of 2 ulp on NVIDIA GPUs, where an exact quotient takes a dozen instructions: steps
+// and merges divide only to weigh corrections. The caller keeps the result while it emits.
+MonoidEmission::Flags MonoidEmission::DivideFreely() const {
+  auto guard = std::make_unique<llvm::IRBuilderBase::FastMathFlagGuard>(e_.ir());
+  llvm::FastMathFlags flags = e_.ir().getFastMathFlags();
+  flags.setApproxFunc(e_.target() == Target::kNvptx);
+  e_.ir().setFastMathFlags(flags);
+  return guard;
+}
+
 MonoidEmission::State MonoidEmission::Step(const State& state, std::span<const Value> elements,
                                            Value position, int width) {
+  const Flags flags = DivideFreely();
   Lowering::Bindings bindings = Common(state, width);
   for (size_t i = 0; i < elements.size(); ++i)
     bindings[static_cast<size_t>(Variable::kA) + i] = {elements[i], accumulate_};
@@ -47,6 +58,7 @@ MonoidEmission::State MonoidEmission::Step(const State& state, std::span<const V
 }
 
 MonoidEmission::State MonoidEmission::Merge(const State& first, const State& second, int width) {
+  const Flags flags = DivideFreely();
   Lowering::Bindings bindings = Common(first, width);
   for (size_t c = 0; c < components(); ++c) {
     bindings[static_cast<size_t>(Variable::kP2) + c] = {second[c], TypeOf(c)};

@@ -1,6 +1,7 @@
 // Emits the parts of a reduction formula as IR, at any vector width. Used once, on one thread.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -42,6 +43,8 @@ class MonoidEmission {
   const absl::Status& status() const { return status_; }
 
  private:
+  using Flags = std::unique_ptr<llvm::IRBuilderBase::FastMathFlagGuard>;
+  Flags DivideFreely() const;
   Value Splat(Value scalar, int width) {
     return width == 1 ? scalar : e_.ir().CreateVectorSplat(static_cast<unsigned>(width), scalar);
   }

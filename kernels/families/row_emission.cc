@@ -7,6 +7,7 @@ namespace {
 
 constexpr int64_t kSumBlock = 4096;  // elements
 constexpr int64_t kLaneBlock = 64;   // of a lane of a GPU
+constexpr int64_t kInFlight = 8;     // whose loads a lane of a GPU begins before it needs the first
 
 }  // namespace
 
@@ -15,6 +16,32 @@ using Values = std::vector<llvm::Value*>;
 
 void RowEmission::ForEach(Value begin, Value end, const std::function<void(Value)>& body) {
   e_.Loop(e_.Add(begin, e_.Lane()), end, e_.Lanes(), body, Emitter::LoopKind::kParallel);
+}
+
+void RowEmission::Transform(Value begin, Value end, const std::function<Value(Value)>& value,
+                            const std::function<void(Value, Value)>& store) {
+  if (!e_.gpu()) return ForEach(begin, end, [&](Value j) { store(j, value(j)); });
+  Unrolled(begin, end, {}, [&](const Values& places, const Values&) {
+    Values values;
+    for (Value const j : places) values.push_back(value(j));
+    for (size_t i = 0; i < places.size(); ++i) store(places[i], values[i]);
+    return Values{};
+  });
+}
+
+Values RowEmission::Unrolled(Value begin, Value end, const Values& carried,
+                             const std::function<Values(const Values&, const Values&)>& body) {
+  const auto lanes = llvm::cast<llvm::ConstantInt>(e_.Lanes())->getSExtValue();
+  return e_.LoopUnrolled(e_.Add(begin, e_.Lane()), end, lanes, 1, kInFlight, carried, body);
+}
+
+// Returns the values, folded in pairs.
+Value RowEmission::InPairs(Values values, const std::function<Value(Value, Value)>& combine) {
+  for (; values.size() > 1; values.resize((values.size() + 1) / 2)) {
+    const size_t half = (values.size() + 1) / 2;
+    for (size_t i = 0; i + half < values.size(); ++i) values[i] = combine(values[i], values[i + half]);
+  }
+  return values[0];
 }
 
 Value RowEmission::AddFreely(Value x, Value y) {
@@ -85,11 +112,7 @@ Value RowEmission::Fold(const Values& values, double identity,
   Values left = values;
   for (size_t i = 0; i < left.size(); ++i)
     left[i] = e_.ir().CreateSelect(inside_[i / static_cast<size_t>(block_)], left[i], neutral);
-  for (; left.size() > 1; left.resize((left.size() + 1) / 2)) {
-    const size_t half = (left.size() + 1) / 2;
-    for (size_t i = 0; i + half < left.size(); ++i) left[i] = combine(left[i], left[i + half]);
-  }
-  return left[0];
+  return InPairs(std::move(left), combine);
 }
 
 Value RowEmission::SumHeld(const Values& values) {
@@ -129,9 +152,22 @@ Values RowEmission::Sum(Value begin, Value end, Scalar type, size_t count,
     return both;
   };
   const auto part = [&](Value from, Value to) {
-    return e_.Loop(
-        e_.Add(from, e_.Lane()), to, e_.Lanes(), zeros,
-        [&](Value j, const Values& current) { return add(current, body(j)); }, Emitter::LoopKind::kParallel);
+    if (!e_.gpu()) {
+      return e_.Loop(
+          from, to, e_.I64(1), zeros, [&](Value j, const Values& current) { return add(current, body(j)); },
+          Emitter::LoopKind::kParallel);
+    }
+    return Unrolled(from, to, zeros, [&](const Values& places, const Values& current) {
+      std::vector<Values> terms(count);
+      for (Value const j : places) {
+        const Values here = body(j);
+        for (size_t i = 0; i < count; ++i) terms[i].push_back(here[i]);
+      }
+      Values sums;
+      for (Values& each : terms)
+        sums.push_back(InPairs(std::move(each), [&](Value x, Value y) { return AddFreely(x, y); }));
+      return add(current, sums);
+    });
   };
   // By blocks, because the lanes would add a long row with much rounding.
   Value const block = e_.gpu() ? e_.Mul(e_.Lanes(), e_.I64(kLaneBlock)) : e_.I64(kSumBlock);
@@ -144,11 +180,20 @@ Values RowEmission::Sum(Value begin, Value end, Scalar type, size_t count,
 }
 
 Value RowEmission::Max(Value begin, Value end, Scalar type, const std::function<Value(Value)>& body) {
-  const Values largest = e_.Loop(
-      e_.Add(begin, e_.Lane()), end, e_.Lanes(), {e_.Constant(type, -INFINITY)},
-      [&](Value j, const Values& current) { return Values{Maximum(current[0], body(j))}; },
-      Emitter::LoopKind::kParallel);
-  return Combine(largest[0], [&](Value x, Value y) { return Maximum(x, y); });
+  const auto larger = [&](Value x, Value y) { return Maximum(x, y); };
+  const Values least = {e_.Constant(type, -INFINITY)};
+  if (!e_.gpu()) {
+    return e_.Loop(
+        begin, end, e_.I64(1), least,
+        [&](Value j, const Values& current) { return Values{larger(current[0], body(j))}; },
+        Emitter::LoopKind::kParallel)[0];
+  }
+  const Values largest = Unrolled(begin, end, least, [&](const Values& places, const Values& current) {
+    Values values;
+    for (Value const j : places) values.push_back(body(j));
+    return Values{larger(current[0], InPairs(std::move(values), larger))};
+  });
+  return Combine(largest[0], larger);
 }
 
 Value RowEmission::Math(const char* name, Value x, Scalar type) {

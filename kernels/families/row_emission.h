@@ -23,6 +23,9 @@ class RowEmission {
 
   // Runs body(j) for j in [begin, end). REQUIRES: the iterations are independent.
   void ForEach(Value begin, Value end, const std::function<void(Value)>& body);
+  // Runs store(j, value(j)) for j in [begin, end). REQUIRES: as ForEach.
+  void Transform(Value begin, Value end, const std::function<Value(Value)>& value,
+                 const std::function<void(Value, Value)>& store);
   // Returns `count` sums over j in [begin, end) of the values of body(j), to all lanes.
   Values Sum(Value begin, Value end, Scalar type, size_t count, const std::function<Values(Value)>& body);
   // Returns the largest body(j) to all lanes: NaN if any is NaN, -inf for an empty range.
@@ -54,6 +57,10 @@ class RowEmission {
   Value Maximum(Value x, Value y);
 
  private:
+  // GPUs: a lane's loop over [begin, end), by several elements at a time and then by single ones.
+  Values Unrolled(Value begin, Value end, const Values& carried,
+                  const std::function<Values(const Values& places, const Values& carried)>& body);
+  static Value InPairs(Values values, const std::function<Value(Value, Value)>& combine);
   // Combines the lanes' values over the group.
   Value Combine(Value value, const std::function<Value(Value, Value)>& combine, bool once = false);
 

@@ -159,11 +159,12 @@ class SoftmaxEmission {
     Value const zero = e_.I64(0);
     Value const largest = rows_.Max(zero, args_.n, type_, [&](Value j) { return Load(1, at(1, j)); });
     const auto shifted = [&](Value j) { return Sub(Load(1, at(1, j)), largest); };
+    const auto store = [&](Value j, Value value) { Store(at(0, j), value); };
     if (key_.logarithm) {
       Value const sum =
           rows_.Sum(zero, args_.n, type_, 1, [&](Value j) { return Values{Exp(shifted(j))}; })[0];
       Value const log = rows_.Math("log", sum, type_);
-      rows_.ForEach(zero, args_.n, [&](Value j) { Store(at(0, j), Sub(shifted(j), log)); });
+      rows_.Transform(zero, args_.n, [&](Value j) { return Sub(shifted(j), log); }, store);
       return;
     }
     Value const one = e_.Constant(type_, 1);
@@ -171,7 +172,7 @@ class SoftmaxEmission {
       Value const sum =
           rows_.Sum(zero, args_.n, type_, 1, [&](Value j) { return Values{Exp(shifted(j))}; })[0];
       Value const scale = e_.ir().CreateFDiv(one, sum);
-      rows_.ForEach(zero, args_.n, [&](Value j) { Store(at(0, j), MulF(Exp(shifted(j)), scale)); });
+      rows_.Transform(zero, args_.n, [&](Value j) { return MulF(Exp(shifted(j)), scale); }, store);
       return;
     }
     Value const sum = rows_.Sum(zero, args_.n, type_, 1, [&](Value j) {
@@ -180,9 +181,9 @@ class SoftmaxEmission {
       return Values{e};
     })[0];
     Value const scale = e_.ir().CreateFDiv(one, sum);
-    rows_.ForEach(zero, args_.n, [&](Value j) {
-      Store(at(0, j), MulF(e_.LoadRaw(e_.TypeOf(type_), e_.Scratch(), j), scale));
-    });
+    rows_.Transform(
+        zero, args_.n, [&](Value j) { return MulF(e_.LoadRaw(e_.TypeOf(type_), e_.Scratch(), j), scale); },
+        store);
   }
 
   // The inputs are the gradient and the forward result.
@@ -193,8 +194,9 @@ class SoftmaxEmission {
       Value const g = Load(1, at(1, j));
       return Values{key_.logarithm ? g : MulF(g, Load(2, at(2, j)))};
     })[0];
-    rows_.ForEach(zero, args_.n,
-                  [&](Value j) { Store(at(0, j), Gradient(Load(1, at(1, j)), Load(2, at(2, j)), sum)); });
+    rows_.Transform(
+        zero, args_.n, [&](Value j) { return Gradient(Load(1, at(1, j)), Load(2, at(2, j)), sum); },
+        [&](Value j, Value value) { Store(at(0, j), value); });
   }
 
   // GPU: the row stays in registers.
