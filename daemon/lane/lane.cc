@@ -61,12 +61,14 @@ Lane::Lane(stream::DeviceState state, uint32_t index, session::Registry& registr
       properties_(state_.device->properties()),
       spin_(properties_.kind == "gpu" ? spin::kGpuLane : spin::kLane),
       policy_(std::make_unique<scheduler::EqualShares>(options_.slice_ns, NowNs)),
-      stalls_(options_.stall_ns, index, registry.events()) {}
+      stalls_(options_.stall_ns, index, registry.events()),
+      aside_(std::make_unique<executor::Background>([this] { Wake(); }, "xpud-profiles")) {}
 
 void Lane::Stop() {
   stopping_.store(true);
   Wake();
   if (thread_.joinable()) thread_.join();
+  aside_.reset();
 }
 
 void Lane::Wake() { eventfd_write(inbox_.get(), 1); }
@@ -96,6 +98,19 @@ void Lane::Call(absl::FunctionRef<void()> task) {
   while (!done.done) done.changed.Wait(done.mutex);
 }
 
+void Lane::Visit(absl::FunctionRef<void()> task) {
+  MutexLock lock(visits_mutex_);
+  const uint64_t now = NowNs(), due = reader_budget_.due_ns();
+  if (now < due) std::this_thread::sleep_for(std::chrono::nanoseconds(due - now));
+  uint64_t began = 0, ended = 0;
+  Call([&] {
+    began = NowNs();
+    task();
+    ended = NowNs();
+  });
+  reader_budget_.Spend(began, ended);
+}
+
 absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
                         const std::shared_ptr<transport::ServerTransport>& transport) {
   if (session->is_closed()) return absl::UnavailableError("the session is closed");
@@ -109,8 +124,8 @@ absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
     const auto* const wish = profiles_.Find(audience, session->id(), session->peer().tenant, NowNs());
     if (wish == nullptr) continue;
     const uint64_t others = ProfiledCommands(audience, {.session = session->id()});
-    if (others + wish->capacity <= trace::Profile::MostCommands(audience))
-      opened->recorder().Start(audience, wish->capacity, wish->until_ns);
+    if (others + trace::Profile::CountedCommands(wish->capacity) <= trace::Profile::MostCommands(audience))
+      Drop(opened->recorder().Start(audience, wish->capacity, wish->until_ns));
   }
   WantPublishTimes(*opened);
   sessions_.emplace(session->id(), opened.get());
@@ -140,15 +155,16 @@ void Lane::Archive(DeviceSession& session, const std::string& reason, bool fault
   const DeviceSession::WaitState state = session.wait_state();
   const bool unfinished = state.has_commands || state.device_works;
   const session::Peer& peer = session.peer();
-  ended_.Add({.id = session.id(),
-              .pid = peer.pid,
-              .tenant = peer.tenant,
-              .name = peer.name,
-              .reason = reason,
-              .ended_ns = NowNs(),
-              .completed = session.counters().commands_completed,
-              .waited_for = state.has_commands ? trace::Describe(state.stall, state.row) : "",
-              .recorder = session.TakeRecorder()});
+  auto dropped = ended_.Add({.id = session.id(),
+                             .pid = peer.pid,
+                             .tenant = peer.tenant,
+                             .name = peer.name,
+                             .reason = reason,
+                             .ended_ns = NowNs(),
+                             .completed = session.counters().commands_completed,
+                             .waited_for = state.has_commands ? trace::Describe(state.stall, state.row) : "",
+                             .recorder = session.TakeRecorder()});
+  for (auto& profile : dropped) Drop(std::move(profile));
   if (fault || unfinished) options_.on_crash(index_, ended_.sessions().back());
 }
 
@@ -156,7 +172,7 @@ uint64_t Lane::ProfiledCommands(Audience audience, const trace::Selection& besid
   uint64_t commands = 0;
   for (const Turn& turn : turns_)
     if (!besides.Has(turn.session->id(), turn.session->peer().tenant))
-      commands += turn.session->recorder().capacity(audience);
+      commands += turn.session->recorder().counted_commands(audience);
   return commands;
 }
 
@@ -166,20 +182,20 @@ absl::Status Lane::AdmitProfiles(const trace::Profiles::Wish& wish) const {
   const auto sessions = static_cast<uint64_t>(std::ranges::count_if(turns_, [&](const Turn& turn) {
     return wish.selection.Has(turn.session->id(), turn.session->peer().tenant);
   }));
-  if (others <= most && std::max<uint64_t>(sessions, 1) * wish.capacity <= most - others)
-    return absl::OkStatus();
+  const uint64_t each = trace::Profile::CountedCommands(wish.capacity);
+  if (others <= most && std::max<uint64_t>(sessions, 1) * each <= most - others) return absl::OkStatus();
   static constexpr const char* kWho[trace::kAudiences] = {"operators", "users", "clients"};
-  return absl::ResourceExhaustedError(
-      absl::StrCat("a profile of ", wish.capacity, " commands for ", sessions,
-                   sessions == 1 ? " session; " : " sessions; ", others, " of the ", most, " that ",
-                   kWho[static_cast<size_t>(wish.audience)], " may keep on a device are in use"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "a profile of ", wish.capacity, " commands for ", sessions, sessions == 1 ? " session" : " sessions",
+      ", each of which counts as ", each, " with its names; ", others, " of the ", most, " that ",
+      kWho[static_cast<size_t>(wish.audience)], " may keep on a device are in use"));
 }
 
 absl::StatusOr<size_t> Lane::StartProfile(const trace::Profiles::Wish& wish) {
   RETURN_IF_ERROR(AdmitProfiles(wish));
   profiles_.Start(wish);
   return ForSelected(wish.selection, [&](trace::Recorder& recorder) {
-    recorder.Start(wish.audience, wish.capacity, wish.until_ns);
+    Drop(recorder.Start(wish.audience, wish.capacity, wish.until_ns));
   });
 }
 
@@ -192,7 +208,7 @@ absl::Status Lane::StartClientProfile(uint64_t session, size_t capacity) {
   DeviceSession* const client = Find(session);
   if (client == nullptr) return absl::UnavailableError("the session is being closed");
   RETURN_IF_ERROR(AdmitProfiles({Audience::kClient, {.session = session}, capacity, UINT64_MAX}));
-  client->recorder().Start(Audience::kClient, capacity);
+  Drop(client->recorder().Start(Audience::kClient, capacity));
   return absl::OkStatus();
 }
 
@@ -200,9 +216,22 @@ void Lane::StopClientProfile(uint64_t session) {
   if (DeviceSession* const client = Find(session)) client->recorder().Stop(Audience::kClient);
 }
 
-std::unique_ptr<trace::Profile> Lane::TakeClientProfile(uint64_t session) {
+void Lane::TakeClientProfile(uint64_t session, std::function<void(const trace::Profile*)> use) {
   DeviceSession* const client = Find(session);
-  return client == nullptr ? nullptr : client->recorder().Take(Audience::kClient);
+  std::shared_ptr<trace::Profile> taken;
+  if (client != nullptr) taken = client->recorder().Take(Audience::kClient);
+  aside_->Run(
+      [taken = std::move(taken), use = std::move(use)]() mutable {
+        use(taken.get());
+        taken.reset();
+      },
+      [] {});
+}
+
+void Lane::Drop(std::unique_ptr<trace::Profile> profile) {
+  if (profile == nullptr) return;
+  aside_->Run([dropped = std::shared_ptr<trace::Profile>(std::move(profile))]() mutable { dropped.reset(); },
+              [] {});
 }
 
 bool Lane::IsProfiled() {
@@ -330,6 +359,7 @@ void Lane::PollDevice() {
     CloseForFault(verdict.owner, verdict.reason);
   }
   FinishTraces();
+  aside_->FinishDone();
   NoteExecutor();
   // Another descriptor, maybe with the same number; the closed one has left epoll by itself.
   const Alarm alarm = {state_.device->alarm_fd(), state_.device->executor().replaced};

@@ -19,6 +19,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "daemon/executor/api/background.h"
+#include "daemon/lane/reader_budget.h"
 #include "daemon/lane/stall_watch.h"
 #include "daemon/scheduler/policy.h"
 #include "daemon/session/device_session.h"
@@ -64,6 +66,9 @@ class Lane {
   void Post(std::function<void()> task);
   // Runs `task` on the lane's thread and waits for it. REQUIRES: not that thread.
   void Call(absl::FunctionRef<void()> task);
+  // Like Call, for readers, one at a time: waits until ReaderBudget allows it. `task` takes at most some tens
+  // of microseconds: it copies what is formatted elsewhere, and returns for more.
+  void Visit(absl::FunctionRef<void()> task);
   // The lane looks at stalled sessions again. Thread-safe.
   void Wake();
 
@@ -91,8 +96,9 @@ class Lane {
   // A session's own profile, of at most `capacity` commands. Errors as for StartProfile.
   absl::Status StartClientProfile(uint64_t session, size_t capacity);
   void StopClientProfile(uint64_t session);
-  // Returns null if there is none.
-  std::unique_ptr<trace::Profile> TakeClientProfile(uint64_t session);
+  // Runs use(profile) on a thread that may take its time, with null if there is none. The profile is freed
+  // there.
+  void TakeClientProfile(uint64_t session, std::function<void(const trace::Profile*)> use);
   // Has the device say when its work runs, if a session is profiled. Calls `then`, here or later on the
   // lane's thread, when it does, and profiles have the times of all work that had ended before. A device that
   // is slow to answer is waited for half a second.
@@ -123,6 +129,8 @@ class Lane {
   absl::Status AdmitProfiles(const trace::Profiles::Wish& wish) const;
   void FinishTraces();
   void CloseForFault(uint64_t session, const std::string& reason);
+  // Frees it on another thread.
+  void Drop(std::unique_ptr<trace::Profile> profile);
   // Keeps what is recorded of a session that ends.
   void Archive(session::DeviceSession& session, const std::string& reason, bool fault);
   size_t ForSelected(const trace::Selection& selection, absl::FunctionRef<void(trace::Recorder&)> visit);
@@ -153,6 +161,9 @@ class Lane {
   UniqueFd inbox_;  // eventfd: a task was posted, or Wake
   UniqueFd epoll_;
 
+  Mutex visits_mutex_;
+  ReaderBudget reader_budget_ ABSL_GUARDED_BY(visits_mutex_);
+
   Mutex mutex_;
   std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> has_tasks_{false};
@@ -182,6 +193,7 @@ class Lane {
   };
   std::vector<AwaitedTrace> awaited_traces_;
   StallWatch stalls_;
+  std::unique_ptr<executor::Background> aside_;  // formats and frees profiles; until Stop
 
   std::thread thread_;  // last member: ends first
 };

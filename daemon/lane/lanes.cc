@@ -1,5 +1,6 @@
 #include "daemon/lane/lanes.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <latch>
 #include <utility>
@@ -45,6 +46,25 @@ void Lanes::Evict(session::Session& session, const std::string& reason, bool fau
 
 void Lanes::CallEach(absl::FunctionRef<void(Lane&)> task) const {
   for (const auto& lane : lanes_) lane->Call([&] { task(*lane); });
+}
+
+void Lanes::VisitEach(absl::FunctionRef<void(Lane&)> task) const {
+  for (const auto& lane : lanes_) lane->Visit([&] { task(*lane); });
+}
+
+void Lanes::VisitSessions(size_t most,
+                          absl::FunctionRef<void(Lane&, const session::DeviceSession&)> visit) const {
+  for (const auto& lane : lanes_) {
+    std::vector<uint64_t> ids;
+    lane->Visit(
+        [&] { lane->ForEach([&](const session::DeviceSession& each) { ids.push_back(each.id()); }); });
+    for (size_t first = 0; first < ids.size(); first += most) {
+      lane->Visit([&] {
+        for (size_t i = first; i < std::min(first + most, ids.size()); ++i)
+          if (const session::DeviceSession* const session = lane->Find(ids[i])) visit(*lane, *session);
+      });
+    }
+  }
 }
 
 void Lanes::Trace() const {

@@ -45,6 +45,11 @@ class Lanes {
   void Evict(session::Session& session, const std::string& reason, bool fault = false) const;
   // Runs `task` on each lane's thread, one after the other, and waits. REQUIRES: none of these threads.
   void CallEach(absl::FunctionRef<void(Lane&)> task) const;
+  // Likewise for readers; see Lane::Visit.
+  void VisitEach(absl::FunctionRef<void(Lane&)> task) const;
+  // Calls visit(lane, session) for the sessions on each device, at most `most` in one visit. REQUIRES: none
+  // of these threads.
+  void VisitSessions(size_t most, absl::FunctionRef<void(Lane&, const session::DeviceSession&)> visit) const;
   // Has each device trace its work as profiles want it; see Lane::Trace. REQUIRES: none of these threads.
   void Trace() const;
   // Has each lane run an empty task, one after the other. Then calls `done` on the last one's thread.

@@ -5,7 +5,7 @@ namespace xpud::service {
 transport::SessionProfile ForClient(const trace::Profile& profile) {
   const trace::Ring<trace::CommandRecord>& ring = profile.records;
   transport::SessionProfile out;
-  out.names = profile.names;
+  for (const auto& name : profile.names) out.names.push_back(*name);
   out.overwritten = ring.first();
   out.records.reserve(ring.added() - ring.first());
   for (uint64_t number = ring.first(); number < ring.added(); ++number) {

@@ -200,7 +200,7 @@ class Control::Service final : public v1::Control::Service {
                            v1::ListDevicesResponse* out) override {
     const std::vector<SensorSample> sensors = sensors_.Take();
     out->set_time_ns(NowNs());
-    lanes_.CallEach([&](lane::Lane& lane) { Fill(lane, *out->add_devices()); });
+    lanes_.VisitEach([&](lane::Lane& lane) { Fill(lane, *out->add_devices()); });
     for (int d = 0; d < out->devices_size(); ++d)
       Fill(sensors[static_cast<size_t>(d)], *out->mutable_devices(d));
     return grpc::Status::OK;
@@ -209,7 +209,7 @@ class Control::Service final : public v1::Control::Service {
                             v1::ListSessionsResponse* out) override {
     out->set_time_ns(NowNs());
     WorkBySession work;
-    lanes_.CallEach([&](lane::Lane& lane) { AddWork(lane, work); });
+    AddWork(work);
     ListSessionsInto(work, [&] { return out->add_sessions(); });
     return grpc::Status::OK;
   }
@@ -220,22 +220,22 @@ class Control::Service final : public v1::Control::Service {
     FillDaemon(*out->mutable_daemon());
     WorkBySession work;
     TenantTotals tenants = lanes_.registry().Tenants();
-    lanes_.CallEach([&](lane::Lane& lane) {
-      v1::Device& device = *out->add_devices();
-      Fill(lane, device);
-      Fill(sensors[lane.index()], device);
-      AddWork(lane, work);
-      const TenantTotals here = lane.Tenants();
+    lanes_.VisitEach([&](lane::Lane& lane) { Fill(lane, *out->add_devices()); });
+    AddWork(work);
+    for (uint32_t index = 0; index < lanes_.size(); ++index) {
+      Fill(sensors[index], *out->mutable_devices(static_cast<int>(index)));
+      TenantTotals here;
+      lanes_[index].Visit([&] { here = lanes_[index].Tenants(); });
       for (const auto& [name, total] : here.map()) {
         v1::TenantTimes& times = *out->add_tenant_times();
-        times.set_device(lane.index());
+        times.set_device(index);
         times.set_tenant(name);
         Fill(total.counters.queue_wait, *times.mutable_queue_wait());
         Fill(total.counters.latency, *times.mutable_latency());
         Fill(total.counters.duration, *times.mutable_duration());
       }
       tenants += here;
-    });
+    }
     ListSessionsInto(work, [&] { return out->add_sessions(); });
     for (const auto& [name, total] : tenants.map()) Fill(name, total, *out->add_tenants());
     return grpc::Status::OK;
@@ -259,7 +259,7 @@ class Control::Service final : public v1::Control::Service {
     if (!session.ok()) return ToGrpc(session.status());
     Fill(**session, *out);
     Work work;
-    lanes_.CallEach([&](lane::Lane& lane) {
+    lanes_.VisitEach([&](lane::Lane& lane) {
       if (const session::DeviceSession* part = lane.Find(request->session())) work.Add(lane.index(), *part);
     });
     work.CopyTo(*out);
@@ -358,7 +358,7 @@ class Control::Service final : public v1::Control::Service {
   void ListQuotasInto(v1::ListQuotasResponse& out) {
     out.set_time_ns(NowNs());
     const auto sessions = lanes_.registry().List();
-    lanes_.CallEach([&](lane::Lane& lane) { ListQuotasInto(lane, sessions, out); });
+    lanes_.VisitEach([&](lane::Lane& lane) { ListQuotasInto(lane, sessions, out); });
   }
   // REQUIRES: the lane's thread.
   static void ListQuotasInto(lane::Lane& lane, std::span<const std::shared_ptr<session::Session>> sessions,
@@ -402,10 +402,11 @@ class Control::Service final : public v1::Control::Service {
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) out.set_file_limit(files.rlim_cur);
     out.set_cache_directory(options_.cache_directory);
   }
-  // REQUIRES: the lane's thread.
-  static void AddWork(lane::Lane& lane, WorkBySession& work) {
-    lane.ForEach(
-        [&](const session::DeviceSession& session) { work[session.id()].Add(lane.index(), session); });
+  void AddWork(WorkBySession& work) {
+    constexpr size_t kSessionPiece = 16;  // in a visit
+    lanes_.VisitSessions(kSessionPiece, [&](lane::Lane& lane, const session::DeviceSession& session) {
+      work[session.id()].Add(lane.index(), session);
+    });
   }
   void ListSessionsInto(const WorkBySession& work, absl::FunctionRef<v1::Session*()> add) {
     for (const auto& session : lanes_.registry().List()) {

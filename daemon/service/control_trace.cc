@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/base/clock.h"
@@ -23,7 +26,13 @@ using trace::TensorShape;
 using wire::CommandKind;
 
 constexpr uint64_t kDefaultCommands = 100'000, kMaxCommands = 4'000'000;
-constexpr uint64_t kPiece = 4096;  // commands in a reply
+constexpr uint64_t kReply = 4096;  // commands in a reply
+// What is copied in one visit of a lane, which takes 10 to 20 us.
+constexpr uint64_t kProfilePiece = 512, kFlightPiece = 2048;
+constexpr size_t kSessionPiece = 64;
+
+// The names of the records that are read, by number.
+using Names = absl::flat_hash_map<uint32_t, std::shared_ptr<const std::string>>;
 
 const char* NameOf(CommandKind kind) {
   switch (kind) {
@@ -102,7 +111,7 @@ std::string ShapesOf(const CommandRecord& record) {
   return text;
 }
 
-void Fill(const CommandRecord& record, const std::vector<std::string>& names, v1::ProfiledCommand& out) {
+void Fill(const CommandRecord& record, const Names& names, v1::ProfiledCommand& out) {
   out.set_sequence(record.sequence);
   out.set_op(OpOf(record));
   if (record.tensors != 0) out.set_shapes(ShapesOf(record));
@@ -117,7 +126,8 @@ void Fill(const CommandRecord& record, const std::vector<std::string>& names, v1
   out.set_operations(static_cast<uint64_t>(std::clamp(record.operations, 0.0F, 1e18F)));
   if (record.kernel != 0) {
     const bool is_range = record.kind == CommandKind::kRange;
-    is_range ? out.set_range(PrintableText(names[record.kernel])) : out.set_kernel(names[record.kernel]);
+    const std::string& name = *names.at(record.kernel);
+    is_range ? out.set_range(PrintableText(name)) : out.set_kernel(name);
   }
   out.set_launches(record.launches);
   if (record.stall != trace::Stall::kNone)
@@ -152,11 +162,9 @@ void FillPeer(const Session& session, uint64_t id, uint32_t device, Message& out
   out.set_tenant(session.tenant.Text());
 }
 
-void FillCommands(const trace::Ring<FlightRecord>& ring, uint64_t most, v1::Flight& out) {
-  out.set_recorded(ring.added());
-  const uint64_t first =
-      most == 0 ? ring.first() : std::max(ring.first(), ring.added() - std::min(most, ring.added()));
-  for (uint64_t i = first; i < ring.added(); ++i) Fill(ring[i], *out.add_commands());
+// The number of the first of the `most` newest records, or of all if that is 0.
+uint64_t FirstOf(const trace::Ring<FlightRecord>& ring, uint64_t most) {
+  return most == 0 ? ring.first() : std::max(ring.first(), ring.added() - std::min(most, ring.added()));
 }
 
 }  // namespace
@@ -211,7 +219,7 @@ absl::Status TraceReader::Start(const v1::StartProfileRequest& request, v1::Star
     until = NowNs() + std::min<uint64_t>(request.duration_ms(), uint64_t{1} << 40) * 1'000'000;
   absl::Status failed;
   size_t sessions = 0;
-  lanes_.CallEach([&](lane::Lane& lane) {
+  lanes_.VisitEach([&](lane::Lane& lane) {
     const absl::StatusOr<size_t> started = lane.StartProfile({audience_, selection, commands, until});
     failed.Update(started.status());
     if (started.ok()) sessions += *started;
@@ -224,7 +232,7 @@ absl::Status TraceReader::Start(const v1::StartProfileRequest& request, v1::Star
 
 size_t TraceReader::StopOn(const trace::Selection& selection) {
   size_t sessions = 0;
-  lanes_.CallEach([&](lane::Lane& lane) { sessions += lane.StopProfile(audience_, selection); });
+  lanes_.VisitEach([&](lane::Lane& lane) { sessions += lane.StopProfile(audience_, selection); });
   return sessions;
 }
 
@@ -249,15 +257,15 @@ void TraceReader::List(v1::ListProfilesResponse& out) {
   clock_gettime(CLOCK_REALTIME, &now);
   out.set_unix_ns(static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);
   out.set_time_ns(NowNs());
-  lanes_.CallEach([&](lane::Lane& lane) {
+  lanes_.VisitEach([&](lane::Lane& lane) {
     for (const trace::EndedSession& ended : lane.ended().sessions()) {
       const int before = out.profiles_size();
       AddProfile(*ended.recorder, ended, ended.id, lane, out);
       if (out.profiles_size() != before) out.mutable_profiles(before)->set_ended(true);
     }
-    lane.ForEach([&](const session::DeviceSession& open) {
-      AddProfile(open.recorder(), open.peer(), open.id(), lane, out);
-    });
+  });
+  lanes_.VisitSessions(kSessionPiece, [&](lane::Lane& lane, const session::DeviceSession& open) {
+    AddProfile(open.recorder(), open.peer(), open.id(), lane, out);
   });
 }
 
@@ -266,19 +274,28 @@ absl::Status TraceReader::Read(const v1::ReadProfileRequest& request, v1::ReadPr
     return absl::InvalidArgumentError(
         absl::StrCat("there is no device ", request.device(), "; there are ", lanes_.size()));
   std::vector<CommandRecord> records;
-  std::vector<std::string> names;
-  bool found = false;
-  uint64_t next = 0;
-  lanes_[request.device()].Call([&] {  // copies; the rest is done on this thread
-    const trace::Recorder* const recorder = FindRecorder(lanes_[request.device()], request.session());
-    if (recorder == nullptr || recorder->profile(audience_) == nullptr) return;
-    found = true;
-    const trace::Ring<CommandRecord>& ring = recorder->profile(audience_)->records;
-    const uint64_t first = std::min(std::max(request.from(), ring.first()), ring.added());
-    next = std::min(first + kPiece, ring.added());
-    for (uint64_t i = first; i < next; ++i) records.push_back(ring[i]);
-    names = recorder->profile(audience_)->names;
-  });
+  records.reserve(kReply);
+  Names names;
+  names.reserve(kReply);
+  bool found = false, more = true;
+  uint64_t next = request.from();
+  while (more && records.size() < kReply) {
+    found = more = false;
+    lanes_[request.device()].Visit([&] {
+      const trace::Recorder* const recorder = FindRecorder(lanes_[request.device()], request.session());
+      if (recorder == nullptr || recorder->profile(audience_) == nullptr) return;
+      found = true;
+      const trace::Profile& profile = *recorder->profile(audience_);
+      const trace::Ring<CommandRecord>& ring = profile.records;
+      const uint64_t first = std::min(std::max(next, ring.first()), ring.added());
+      next = std::min(first + kProfilePiece, ring.added());
+      more = next < ring.added();
+      for (uint64_t i = first; i < next; ++i) {
+        records.push_back(ring[i]);
+        if (ring[i].kernel != 0) names.try_emplace(ring[i].kernel, profile.names[ring[i].kernel]);
+      }
+    });
+  }
   if (!found) {
     return absl::InvalidArgumentError(
         absl::StrCat("session ", request.session(), " has no profile on device ", request.device()));
@@ -288,30 +305,71 @@ absl::Status TraceReader::Read(const v1::ReadProfileRequest& request, v1::ReadPr
   return absl::OkStatus();
 }
 
-void FillFlight(const trace::EndedSession& session, uint32_t device, uint64_t most, v1::Flight& out) {
+namespace {
+
+void FillEnded(const trace::EndedSession& session, uint32_t device, v1::Flight& out) {
   FillPeer(session, session.id, device, out);
   out.set_completed(session.completed);
   out.set_ended(session.reason);
   out.set_ended_ns(session.ended_ns);
   if (!session.waited_for.empty()) out.set_waiting_for(session.waited_for);
-  FillCommands(session.recorder->flight(), most, out);
+}
+
+}  // namespace
+
+void FillFlight(const trace::EndedSession& session, uint32_t device, uint64_t most, v1::Flight& out) {
+  FillEnded(session, device, out);
+  const trace::Ring<FlightRecord>& ring = session.recorder->flight();
+  out.set_recorded(ring.added());
+  for (uint64_t i = FirstOf(ring, most); i < ring.added(); ++i) Fill(ring[i], *out.add_commands());
+}
+
+void TraceReader::ReadFlight(lane::Lane& lane, const v1::ReadFlightRequest& request,
+                             v1::ReadFlightResponse& out) {
+  std::vector<FlightRecord> records;
+  std::optional<uint64_t> next;  // record
+  uint64_t end = 0;
+  v1::Flight* flight = nullptr;
+  do {
+    lane.Visit([&] {
+      const trace::Recorder* const recorder = FindRecorder(lane, request.session());
+      if (recorder == nullptr) {
+        next = end;  // dropped meanwhile
+        return;
+      }
+      const trace::Ring<FlightRecord>& ring = recorder->flight();
+      if (flight == nullptr) {
+        flight = out.add_flights();
+        FillState(lane, request.session(), *flight);
+        next = FirstOf(ring, request.commands());
+        end = ring.added();
+        flight->set_recorded(end);
+      }
+      if (*next < ring.first()) {  // overwritten meanwhile; what remains must have no gap
+        records.clear();
+        next = std::min(ring.first(), end);
+      }
+      const uint64_t last = std::min(*next + kFlightPiece, end);
+      for (uint64_t& i = *next; i < last; ++i) records.push_back(ring[i]);
+    });
+  } while (next && *next < end);
+  for (const FlightRecord& record : records) Fill(record, *flight->add_commands());
+}
+
+void TraceReader::FillState(lane::Lane& lane, uint64_t session, v1::Flight& out) const {
+  if (const session::DeviceSession* const open = lane.Find(session)) {
+    FillPeer(open->peer(), open->id(), lane.index(), out);
+    out.set_completed(open->counters().commands_completed);
+    const session::DeviceSession::WaitState state = open->wait_state();
+    if (state.has_commands) out.set_waiting_for(trace::Describe(state.stall, state.row));
+    if (state.since_ns != 0) out.set_waiting_ns(NowNs() - std::min(state.since_ns, NowNs()));
+  } else if (const trace::EndedSession* const ended = lane.ended().Find(session)) {
+    FillEnded(*ended, lane.index(), out);
+  }
 }
 
 absl::Status TraceReader::Read(const v1::ReadFlightRequest& request, v1::ReadFlightResponse& out) {
-  lanes_.CallEach([&](lane::Lane& lane) {
-    if (FindRecorder(lane, request.session()) == nullptr) return;
-    if (const session::DeviceSession* const open = lane.Find(request.session())) {
-      v1::Flight& flight = *out.add_flights();
-      FillPeer(open->peer(), open->id(), lane.index(), flight);
-      flight.set_completed(open->counters().commands_completed);
-      const session::DeviceSession::WaitState state = open->wait_state();
-      if (state.has_commands) flight.set_waiting_for(trace::Describe(state.stall, state.row));
-      if (state.since_ns != 0) flight.set_waiting_ns(NowNs() - std::min(state.since_ns, NowNs()));
-      FillCommands(open->recorder().flight(), request.commands(), flight);
-    } else if (const trace::EndedSession* const ended = lane.ended().Find(request.session())) {
-      FillFlight(*ended, lane.index(), request.commands(), *out.add_flights());
-    }
-  });
+  for (uint32_t device = 0; device < lanes_.size(); ++device) ReadFlight(lanes_[device], request, out);
   out.set_time_ns(NowNs());
   if (!out.flights().empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -38,6 +38,10 @@ class TraceReader {
   void AddProfile(const trace::Recorder& recorder, const Session& session, uint64_t id, lane::Lane& lane,
                   v1::ListProfilesResponse& out) const;
   size_t StopOn(const trace::Selection& selection);
+  // Adds the session's flight on the lane's device, if it has one.
+  void ReadFlight(lane::Lane& lane, const v1::ReadFlightRequest& request, v1::ReadFlightResponse& out);
+  // Of a session that FindRecorder finds; all but its commands. REQUIRES: the lane's thread.
+  void FillState(lane::Lane& lane, uint64_t session, v1::Flight& out) const;
 
   lane::Lanes& lanes_;
   const std::optional<Tenant> viewer_;

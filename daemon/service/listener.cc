@@ -418,9 +418,13 @@ absl::Status Listener::StopProfile(lane::Lanes& lanes, uint64_t key, const Clien
   lane.Post([this, &lanes, &lane, key, request, session = client.session->id()] {
     lane.StopClientProfile(session);
     lane.Trace([this, &lanes, &lane, key, request, session] {
-      Post([this, &lanes, key, request,
-            profile = std::shared_ptr<const trace::Profile>(lane.TakeClientProfile(session))] {
-        SendProfile(lanes, key, request, profile.get());
+      lane.TakeClientProfile(session, [this, &lanes, key, request](const trace::Profile* profile) {
+        absl::StatusOr<UniqueFd> written = absl::FailedPreconditionError("no profile was started");
+        if (profile != nullptr) written = transport::WriteProfile(ForClient(*profile));
+        Post([this, &lanes, key, request,
+              memory = std::make_shared<absl::StatusOr<UniqueFd>>(std::move(written))] {
+          SendProfile(lanes, key, request, *memory);
+        });
       });
     });
   });
@@ -428,10 +432,7 @@ absl::Status Listener::StopProfile(lane::Lanes& lanes, uint64_t key, const Clien
 }
 
 void Listener::SendProfile(lane::Lanes& lanes, uint64_t key, const transport::Request& request,
-                           const trace::Profile* profile) {
-  if (profile == nullptr)
-    return Answer(lanes, key, request.id, absl::FailedPreconditionError("no profile was started"));
-  const absl::StatusOr<UniqueFd> memory = transport::WriteProfile(ForClient(*profile));
+                           const absl::StatusOr<UniqueFd>& memory) {
   if (!memory.ok()) return Answer(lanes, key, request.id, memory.status());
   const int sent[] = {memory->get()};
   Answer(lanes, key, request.id, absl::OkStatus(), sent);

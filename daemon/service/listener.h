@@ -98,7 +98,7 @@ class Listener {
                            const transport::Request& request);
   // `profile` may be null: there is none.
   void SendProfile(lane::Lanes& lanes, uint64_t key, const transport::Request& request,
-                   const trace::Profile* profile);
+                   const absl::StatusOr<UniqueFd>& memory);
   // Sends the answer, with `fds` if there are any.
   void Answer(lane::Lanes& lanes, uint64_t key, uint32_t id, const absl::Status& status,
               std::span<const int> fds = {});

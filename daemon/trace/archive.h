@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/tenant/tenant.h"
 #include "daemon/trace/recorder.h"
@@ -32,8 +33,9 @@ class Archive {
   // `max_commands`: of all profiles of an audience together, at most Profile::MostCommands.
   explicit Archive(uint64_t max_commands = Profile::kMaxCommands) : max_commands_(max_commands) {}
 
-  // Drops the oldest sessions beyond kSessions, and the oldest profiles beyond the limit.
-  void Add(EndedSession session);
+  // Drops the oldest sessions beyond kSessions, and the oldest profiles beyond the limit. Returns the
+  // profiles that nobody can read any more: to free large ones takes long.
+  [[nodiscard]] std::vector<std::unique_ptr<Profile>> Add(EndedSession session);
   // Returns null if the session did not end lately.
   const EndedSession* Find(uint64_t session) const;
   const std::deque<EndedSession>& sessions() const { return sessions_; }  // the oldest first

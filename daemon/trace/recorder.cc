@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "proto/ops/family.h"
 
 namespace xpud::trace {
 namespace {
-
-constexpr size_t kMaxNames = 65'536;
 
 TensorShape ShapeOf(const ops::Operand& operand) {
   TensorShape shape;
@@ -62,10 +61,10 @@ std::string Describe(Stall stall, const ops::Row* row) {
   return text;
 }
 
-void Recorder::Start(Audience audience, size_t capacity, uint64_t until_ns) {
-  std::unique_ptr<Profile>& profile = profiles_[static_cast<size_t>(audience)];
-  profile = std::make_unique<Profile>(capacity);
-  profile->until_ns = until_ns;
+std::unique_ptr<Profile> Recorder::Start(Audience audience, size_t capacity, uint64_t until_ns) {
+  auto started = std::make_unique<Profile>(capacity);
+  started->until_ns = until_ns;
+  return std::exchange(profiles_[static_cast<size_t>(audience)], std::move(started));
 }
 
 void Recorder::Stop(Audience audience) {
@@ -131,7 +130,7 @@ void Recorder::NoteTimes(const Running& command) {
   }
   for (const auto& profile : profiles_) {
     if (profile == nullptr || profile->stopped) continue;
-    if (!command.range.empty()) record.kernel = NumberOf(*profile, std::string(command.range));
+    if (!command.range.empty()) record.kernel = NumberOf(*profile, command.range);
     if (record.launches != 0) record.kernel = NumberOf(*profile, (*command.launches)[0].kernel().entry);
     if (!synchronous_ && record.submitted_ns != 0)
       profile->unfinished.push_back({profile->records.added(), record.sequence, record.queue});
@@ -185,16 +184,18 @@ void Recorder::Finish(Profile& profile, uint32_t queue, uint64_t sequence, uint6
   profile.ended_ns = now_ns;
 }
 
-uint32_t Recorder::NumberOf(Profile& profile, const std::string& kernel) {
-  const auto [found, is_new] =
-      profile.numbers.try_emplace(kernel, static_cast<uint32_t>(profile.names.size()));
-  if (!is_new) return found->second;
-  if (profile.names.size() >= kMaxNames) {
-    profile.numbers.erase(found);
-    return 0;
-  }
-  profile.names.push_back(kernel);
-  return found->second;
+uint32_t Recorder::NumberOf(Profile& profile, std::string_view name) {
+  if (name.empty()) return 0;
+  if (const auto found = profile.numbers.find(name); found != profile.numbers.end()) return found->second;
+  // The text, and what refers to it.
+  constexpr size_t kEntryBytes = 128;
+  const uint64_t bytes = name.size() + kEntryBytes;
+  if (profile.name_bytes + bytes > Profile::NameBytes(profile.records.capacity())) return 0;
+  profile.name_bytes += bytes;
+  const auto number = static_cast<uint32_t>(profile.names.size());
+  profile.names.push_back(std::make_shared<const std::string>(name));
+  profile.numbers.emplace(*profile.names.back(), number);
+  return number;
 }
 
 }  // namespace xpud::trace

@@ -119,7 +119,23 @@ struct Profile {
     return audience == Audience::kOperators ? kMaxCommands : kMaxClientCommands;
   }
 
+  // What its names may take: as much as its records, within these limits. Commands with other names have
+  // none.
+  static constexpr uint64_t kMinNameBytes = uint64_t{64} << 10, kMaxNameBytes = uint64_t{4} << 20;
+  static constexpr uint64_t NameBytes(size_t capacity) {
+    return std::clamp<uint64_t>(capacity * sizeof(CommandRecord), kMinNameBytes, kMaxNameBytes);
+  }
+  // As how many commands a profile of `capacity` counts: its names' memory included.
+  static constexpr uint64_t CountedCommands(size_t capacity) {
+    return capacity + NameBytes(capacity) / sizeof(CommandRecord);
+  }
+
   explicit Profile(size_t capacity) : records(capacity) {}
+
+  // As how many commands what it keeps counts.
+  uint64_t counted_commands() const {
+    return records.added() - records.first() + name_bytes / sizeof(CommandRecord);
+  }
 
   bool IsRunning(uint64_t now_ns) {
     stopped |= now_ns >= until_ns;
@@ -144,8 +160,10 @@ struct Profile {
   Ring<CommandRecord> records;
   uint64_t until_ns = UINT64_MAX;  // then it stops by itself
   bool stopped = false;
-  std::vector<std::string> names = {""};  // of kernels, by number
-  absl::flat_hash_map<std::string, uint32_t> numbers;
+  // Of kernels and ranges, by number. Readers share them.
+  std::deque<std::shared_ptr<const std::string>> names = {std::make_shared<const std::string>()};
+  absl::flat_hash_map<std::string_view, uint32_t> numbers;
+  uint64_t name_bytes = 0;  // that the names take
   std::deque<Unfinished> unfinished;
   absl::flat_hash_map<uint32_t, std::deque<Work>> work;  // by queue
   uint64_t ended_ns = 0;                                 // the last command that is known to have
@@ -166,15 +184,18 @@ class Recorder {
         any |= profile->IsRunning(now_ns);
     return any;
   }
-  // Begins a new profile of the newest `capacity` commands.
-  void Start(Audience audience, size_t capacity, uint64_t until_ns = UINT64_MAX);
+  // Begins a new profile of the newest `capacity` commands. Returns the one that it replaces, if any: to free
+  // a large one takes long.
+  [[nodiscard]] std::unique_ptr<Profile> Start(Audience audience, size_t capacity,
+                                               uint64_t until_ns = UINT64_MAX);
   // Records no more; what was recorded stays.
   void Stop(Audience audience);
-  // The session has ended: profiles stop, and the flight recorder keeps kEndedFlightRecords.
-  void End() {
+  // The session has ended: profiles stop, and the flight recorder keeps kEndedFlightRecords. Returns the
+  // client's profile, if any.
+  [[nodiscard]] std::unique_ptr<Profile> End() {
     for (const Audience audience : {Audience::kOperators, Audience::kUser}) Stop(audience);
-    Take(Audience::kClient);
     flight_.Shrink(kEndedFlightRecords);
+    return Take(Audience::kClient);
   }
   // Commands were taken from the ring that had arrived at about `arrived_ns`.
   void Arrived(uint64_t arrived_ns) { arrived_ns_ = arrived_ns; }
@@ -196,9 +217,9 @@ class Recorder {
   const Ring<FlightRecord>& flight() const { return flight_; }
   // The last one; null: there is none.
   const Profile* profile(Audience audience) const { return profiles_[static_cast<size_t>(audience)].get(); }
-  // How many commands it may come to keep.
-  size_t capacity(Audience audience) const {
-    return profile(audience) == nullptr ? 0 : profile(audience)->records.capacity();
+  // As how many commands it counts; see Profile::CountedCommands.
+  uint64_t counted_commands(Audience audience) const {
+    return profile(audience) == nullptr ? 0 : Profile::CountedCommands(profile(audience)->records.capacity());
   }
   // Returns the profile, of which the recorder then knows nothing.
   std::unique_ptr<Profile> Take(Audience audience) {
@@ -209,7 +230,7 @@ class Recorder {
   void NoteTimes(const Running& command);
   static void Finish(Profile& profile, uint32_t queue, uint64_t sequence, uint64_t now_ns);
   static void SetTime(Profile& profile, uint32_t queue, const executor::WorkTime& time);
-  static uint32_t NumberOf(Profile& profile, const std::string& kernel);
+  static uint32_t NumberOf(Profile& profile, std::string_view name);
 
   const bool synchronous_;
   Ring<FlightRecord> flight_;

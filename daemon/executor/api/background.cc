@@ -6,7 +6,10 @@
 
 namespace xpud::executor {
 
-Background::Background(std::function<void()> wake) : wake_(std::move(wake)) { (void)HasThread(); }
+Background::Background(std::function<void()> wake, std::string thread)
+    : wake_(std::move(wake)), name_(std::move(thread)) {
+  (void)HasThread();
+}
 
 Background::~Background() {
   {
@@ -37,8 +40,7 @@ void Background::FinishDone() {
 
 bool Background::HasThread() {
   if (thread_.joinable()) return true;
-  if (auto started = StartThread("xpud-import", [this] { Main(); }); started.ok())
-    thread_ = *std::move(started);
+  if (auto started = StartThread(name_, [this] { Main(); }); started.ok()) thread_ = *std::move(started);
   return thread_.joinable();
 }
 

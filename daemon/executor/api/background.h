@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -14,8 +15,8 @@ namespace xpud::executor {
 
 class Background {
  public:
-  // `wake` is called on any thread when FinishDone has something to run.
-  explicit Background(std::function<void()> wake);
+  // `wake` is called on any thread when FinishDone has something to run. `thread`: its name.
+  explicit Background(std::function<void()> wake, std::string thread = "xpud-import");
   ~Background();  // waits for the piece that runs; drops the others
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
@@ -33,6 +34,7 @@ class Background {
   void Do(Piece piece);
 
   const std::function<void()> wake_;
+  const std::string name_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<Piece> waiting_ ABSL_GUARDED_BY(mutex_);
