@@ -8,12 +8,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <thread>
 
 #include "daemon/lane/lanes.h"
 #include "daemon/lane/testing/memory_device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 #include "proto/transport/shm_client.h"
 #include "proto/transport/shm_server.h"
 #include "proto/wire/encode.h"
@@ -274,6 +276,55 @@ TEST(Lanes, SessionsComeAndGoWhileTheyWaitForEachOthersDevices) {
     EXPECT_EQ(lane.state().pool->used_bytes(), 0u);
   });
   EXPECT_EQ(left, 0u);
+}
+
+TEST(ReaderBudgetTest, ReadersGetOneHundredthOfTheTime) {
+  ReaderBudget budget;
+  EXPECT_EQ(budget.due_ns(), 0u);
+  uint64_t now = 1000, spent = 0;
+  for (const uint64_t taken : {50'000, 10'000, 1, 30'000}) {
+    now = std::max(now, budget.due_ns());
+    budget.Spend(now, now + taken);
+    now += taken;
+    spent += taken;
+  }
+  EXPECT_GE(budget.due_ns(), 100 * spent);
+  EXPECT_LE(budget.due_ns(), 100 * spent + 1000);
+  budget.Spend(now, now + 60'000'000'000);  // the thread was stopped
+  EXPECT_LE(budget.due_ns(), now + 61'000'000'000);
+}
+
+TEST(LaneTest, ReadersWaitForTheirPart) {
+  Daemon daemon(1);
+  Lane& lane = (*daemon.lanes)[0];
+  uint64_t began = 0, ended = 0, next = 0;
+  lane.Visit([&] {
+    began = NowNs();
+    while (NowNs() < began + 100'000) {
+    }
+    ended = NowNs();
+  });
+  lane.Visit([&] { next = NowNs(); });
+  EXPECT_GE(next - ended, 99 * 100'000u);
+}
+
+TEST(LaneTest, AProfileIsUsedAndFreedOnAnotherThread) {
+  Daemon daemon(1);
+  const auto session = daemon.Connect();
+  Client client(daemon, session);
+  Lane& lane = (*daemon.lanes)[0];
+  std::thread::id of_lane;
+  std::promise<std::pair<std::thread::id, bool>> used;
+  lane.Call([&] {
+    of_lane = std::this_thread::get_id();
+    ASSERT_TRUE(lane.StartClientProfile(session->id(), 10).ok());
+    lane.TakeClientProfile(session->id(), [&](const trace::Profile* profile) {
+      used.set_value({std::this_thread::get_id(), profile != nullptr});
+    });
+  });
+  const auto [thread, there] = used.get_future().get();
+  EXPECT_NE(thread, of_lane);
+  EXPECT_TRUE(there);
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ TEST(RecorderTest, TheFlightRecorderAlwaysRuns) {
 TEST(RecorderTest, AProfileHasTimesUntilItStops) {
   Recorder recorder(/*synchronous=*/true);
   EXPECT_FALSE(recorder.profiling(1));
-  recorder.Start(Audience::kOperators, 10, 1000);
+  (void)recorder.Start(Audience::kOperators, 10, 1000);
   EXPECT_TRUE(recorder.profiling(999));
   recorder.Arrived(90);
   recorder.Note(Add(1, 100).running, 1);
@@ -88,15 +88,40 @@ TEST(RecorderTest, AProfileHasTimesUntilItStops) {
   EXPECT_EQ(record.shapes[2].sizes[0], 3u);
   EXPECT_FALSE(recorder.profiling(1000));
   EXPECT_FALSE(recorder.profiling(999)) << "it has stopped";
-  recorder.Start(Audience::kOperators, 10, UINT64_MAX);
+  (void)recorder.Start(Audience::kOperators, 10, UINT64_MAX);
   EXPECT_EQ(recorder.profile(Audience::kOperators)->records.added(), 0u) << "a new profile";
   recorder.Stop(Audience::kOperators);
   EXPECT_FALSE(recorder.profiling(1));
 }
 
+TEST(RecorderTest, NamesTakeNoMoreThanTheyMay) {
+  Recorder recorder(/*synchronous=*/true);
+  constexpr size_t kCapacity = 10'000;
+  (void)recorder.Start(Audience::kUser, kCapacity);
+  for (int i = 0; i < 100'000; ++i) {
+    const std::string name = "range " + std::to_string(i) + std::string(100, 'x');
+    Running range;
+    range.header.kind = wire::CommandKind::kRange;
+    range.range = name;
+    range.timed = true;
+    recorder.Note(range, 1);
+  }
+  const Profile& profile = *recorder.profile(Audience::kUser);
+  uint64_t bytes = 0;
+  for (const auto& name : profile.names) bytes += name->size();
+  EXPECT_LE(bytes, profile.name_bytes);
+  EXPECT_LE(profile.name_bytes, Profile::NameBytes(kCapacity));
+  EXPECT_GT(profile.name_bytes, Profile::NameBytes(kCapacity) * 9 / 10) << "there is room for more";
+  EXPECT_EQ(profile.records[profile.records.added() - 1].kernel, 0u) << "one beyond the limit has no name";
+  EXPECT_EQ(profile.counted_commands(), kCapacity + profile.name_bytes / sizeof(CommandRecord));
+  EXPECT_EQ(recorder.counted_commands(Audience::kUser), Profile::CountedCommands(kCapacity));
+  EXPECT_GE(Profile::CountedCommands(kCapacity) * sizeof(CommandRecord) + sizeof(CommandRecord),
+            kCapacity * sizeof(CommandRecord) + Profile::NameBytes(kCapacity));
+}
+
 TEST(RecorderTest, MeasuredTimesReplaceEstimates) {
   Recorder recorder(/*synchronous=*/false);
-  recorder.Start(Audience::kOperators, 3, UINT64_MAX);
+  (void)recorder.Start(Audience::kOperators, 3, UINT64_MAX);
   const auto note = [&](uint64_t sequence, uint64_t first_work, uint64_t end_of_work) {
     Add add(sequence, 100 * sequence);
     add.running.first_work = first_work;
@@ -130,7 +155,7 @@ TEST(RecorderTest, MeasuredTimesReplaceEstimates) {
 TEST(RecorderTest, WhenCommandsWereAppended) {
   using What = executor::WorkTime::What;
   Recorder recorder(/*synchronous=*/false);
-  recorder.Start(Audience::kOperators, 10, UINT64_MAX);
+  (void)recorder.Start(Audience::kOperators, 10, UINT64_MAX);
   for (uint64_t i = 0; i < 4; ++i) {
     Add add(i + 1, 100);
     add.running.first_work = 2 * i;
@@ -157,7 +182,7 @@ TEST(RecorderTest, WhenCommandsWereAppended) {
 
 TEST(RecorderTest, AQueueThatIsMadeAnewCountsFromElsewhere) {
   Recorder recorder(/*synchronous=*/false);
-  recorder.Start(Audience::kOperators, 10, UINT64_MAX);
+  (void)recorder.Start(Audience::kOperators, 10, UINT64_MAX);
   for (const uint64_t first_work : {100, 101, 5, 6}) {
     Add add(1, 100);
     add.running.first_work = first_work;
@@ -174,7 +199,7 @@ TEST(RecorderTest, AQueueThatIsMadeAnewCountsFromElsewhere) {
 
 TEST(RecorderTest, RangesHaveTheirNames) {
   Recorder recorder(/*synchronous=*/true);
-  recorder.Start(Audience::kOperators, 10, UINT64_MAX);
+  (void)recorder.Start(Audience::kOperators, 10, UINT64_MAX);
   for (const char* const name : {"step", "", "step"}) {
     Running range;
     range.header.kind = wire::CommandKind::kRange;
@@ -183,7 +208,7 @@ TEST(RecorderTest, RangesHaveTheirNames) {
     recorder.Note(range, 1);
   }
   const Profile& profile = *recorder.profile(Audience::kOperators);
-  EXPECT_EQ(profile.names[profile.records[0].kernel], "step");
+  EXPECT_EQ(*profile.names[profile.records[0].kernel], "step");
   EXPECT_EQ(profile.records[1].kernel, 0u) << "its end has none";
   EXPECT_EQ(profile.records[2].kernel, profile.records[0].kernel);
   EXPECT_EQ(profile.records[0].ended_ns, 0u) << "it is no work of the device";
@@ -191,7 +216,7 @@ TEST(RecorderTest, RangesHaveTheirNames) {
 
 TEST(RecorderTest, TimesOfOverwrittenCommandsAreDropped) {
   Recorder recorder(/*synchronous=*/false);
-  recorder.Start(Audience::kClient, 2, UINT64_MAX);
+  (void)recorder.Start(Audience::kClient, 2, UINT64_MAX);
   for (uint64_t i = 0; i < 3; ++i) {
     Add add(i + 1, 100);
     add.running.first_work = i;
@@ -206,7 +231,7 @@ TEST(RecorderTest, TimesOfOverwrittenCommandsAreDropped) {
 
 TEST(RecorderTest, AnAsynchronousDeviceReportsEndsLater) {
   Recorder recorder(/*synchronous=*/false);
-  recorder.Start(Audience::kOperators, 2, UINT64_MAX);
+  (void)recorder.Start(Audience::kOperators, 2, UINT64_MAX);
   recorder.Note(Add(1, 100).running, 1);
   recorder.Note(Add(2, 200).running, 1);
   EXPECT_EQ(recorder.profile(Audience::kOperators)->records[0].ended_ns, 0u);
@@ -219,7 +244,7 @@ TEST(RecorderTest, AnAsynchronousDeviceReportsEndsLater) {
   EXPECT_EQ(recorder.profile(Audience::kOperators)->records[1].began_ns, 300u) << "after the work before it";
   EXPECT_EQ(recorder.profile(Audience::kOperators)->records[1].device_ns, 50u);
   // Two ends at once: equal commands share the time.
-  recorder.Start(Audience::kOperators, 2, UINT64_MAX);
+  (void)recorder.Start(Audience::kOperators, 2, UINT64_MAX);
   recorder.Note(Add(1, 100).running, 1);
   recorder.Note(Add(2, 200).running, 1);
   recorder.Completed(0, 2, 310);
@@ -263,7 +288,7 @@ TEST(ProfilesTest, SelectSessionsToCome) {
 TEST(ArchiveTest, KeepsTheSessionsThatEndedLast) {
   Archive archive;
   for (uint64_t id = 1; id <= Archive::kSessions + 1; ++id)
-    archive.Add({.id = id, .reason = "it hung up", .recorder = std::make_unique<Recorder>(true)});
+    (void)archive.Add({.id = id, .reason = "it hung up", .recorder = std::make_unique<Recorder>(true)});
   EXPECT_EQ(archive.Find(1), nullptr);
   ASSERT_NE(archive.Find(2), nullptr);
   EXPECT_EQ(archive.Find(2)->reason, "it hung up");
@@ -272,12 +297,14 @@ TEST(ArchiveTest, KeepsTheSessionsThatEndedLast) {
 TEST(ArchiveTest, ProfilesBeyondTheLimitGo) {
   const auto profiled = [](size_t capacity) {
     auto recorder = std::make_unique<Recorder>(true);
-    recorder->Start(Audience::kOperators, capacity, UINT64_MAX);
+    (void)recorder->Start(Audience::kOperators, capacity, UINT64_MAX);
     for (uint64_t i = 1; i <= 3; ++i) recorder->Note(Add(i, 100).running, 1);
     return recorder;
   };
   Archive archive(/*max_commands=*/7);
-  for (const uint64_t id : {1, 2, 3}) archive.Add({.id = id, .recorder = profiled(10)});
+  size_t dropped = 0;
+  for (const uint64_t id : {1, 2, 3}) dropped += archive.Add({.id = id, .recorder = profiled(10)}).size();
+  EXPECT_EQ(dropped, 1u) << "for the caller to free";
   EXPECT_EQ(archive.Find(1)->recorder->profile(Audience::kOperators), nullptr);
   EXPECT_EQ(archive.Find(1)->recorder->flight().added(), 3u) << "the flight records stay";
   EXPECT_NE(archive.Find(2)->recorder->profile(Audience::kOperators), nullptr);

@@ -5,7 +5,7 @@ import signal
 import time
 import unittest
 
-from harness import DaemonTest, wait_until
+from harness import DaemonTest, stop, wait_until
 
 ENDLESS = """
 x = torch.ones(512, 512, device='xpud')
@@ -114,7 +114,7 @@ for _ in range(2):
                              "for call in (end.synchronize, lambda: start.elapsed_time(end), torch.xpud.synchronize):\n"
                              "    try: say(call())\n    except RuntimeError as error: say(error)\n")
         client.hear()
-        os.kill(self.daemon.pid, signal.SIGSTOP)
+        stop(self.daemon.pid)
         client.tell()
         self.assertEqual(client.hear(), "False")
         self.daemon.kill()

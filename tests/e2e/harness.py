@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,17 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> float:
             raise AssertionError(f"not within {seconds} s")
         time.sleep(0.005)
     return time.monotonic() - began
+
+
+def stop(pid: int) -> None:
+    """Sends SIGSTOP and waits until all threads of the process have stopped: until then they may still finish work."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def stopped() -> bool:
+        stats = [path.read_text() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
+        return all(stat.rsplit(")", 1)[1].split()[0] == "T" for stat in stats)
+
+    wait_until(stopped, 10)
 
 
 class Client:

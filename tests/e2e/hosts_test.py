@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from harness import BINARIES, Daemon, Gateway
+from harness import BINARIES, Daemon, Gateway, stop
 
 EXIT_USAGE, EXIT_NOT_ALL = 2, 4
 LIMIT = 5  # seconds that a call may take
@@ -67,7 +67,7 @@ class Hosts(unittest.TestCase):
 
     def test_those_that_hang_are_waited_for_together(self):
         for daemon in self.daemons:
-            os.kill(daemon.pid, signal.SIGSTOP)
+            stop(daemon.pid)
         self.names.append(str(self.start("alive").address))
         began = time.monotonic()
         table = self.ask("devices", code=EXIT_NOT_ALL)

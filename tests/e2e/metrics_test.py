@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from harness import BINARIES, DaemonTest, wait_until
+from harness import BINARIES, DaemonTest, stop, wait_until
 from metrics import address_of, names, scrape, series
 
 FRESH = 0.6  # seconds after which a scrape is a new one
@@ -88,10 +88,10 @@ class Metrics(DaemonTest):
             (labels, count), = series(text, f"{name}_count")
             self.assertGreaterEqual(count, of[busy.process.pid]["commands_total"], name)
             self.assertEqual(next(value for other, value in series(text, f"{name}_bucket") if other == labels | {"le": "+Inf"}), count)
-        self.assertEqual(len(series(text, "xpud_kernel_compile_duration_seconds_sum")), 1)
+        (_, compiling), = series(text, "xpud_kernel_compile_duration_seconds_sum")
         total, = (value for _, value in series(text, "xpud_command_duration_seconds_sum"))
         busy_seconds = sum(values["device_seconds_total"] for values in of.values())
-        self.assertTrue(busy_seconds / 2 < total < 2 * busy_seconds, (total, busy_seconds))  # it has the time in which commands waited for kernels
+        self.assertTrue(busy_seconds / 2 < total < 2 * busy_seconds + 2 * compiling, (total, busy_seconds, compiling))  # commands wait for kernels
         for client in (busy, idle):
             client.tell()
             client.finish()
@@ -171,7 +171,7 @@ class OfAnExecutor(DaemonTest):
         wait_until(lambda: self.values() == (1, 1), 10)
 
     def test_a_daemon_whose_executor_is_lost_serves_metrics_on(self):
-        os.kill(self.daemon.devices()[0]["executor_pid"], signal.SIGSTOP)  # the daemon will notice that it does not answer
+        stop(self.daemon.devices()[0]["executor_pid"])  # the daemon will notice that it does not answer
         client = self.client("x = torch.ones(4, device='xpud'); x.cpu(); say('done')")
         self.assertIn("xpud_sessions", scrape(self.daemon))
         client.hear()

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import BINARIES, DaemonTest, wait_until
+from harness import BINARIES, DaemonTest, stop, wait_until
 
 # Runs `x @ x` and a copy to the host, as often as each line that it is told says.
 WORKER = """
@@ -40,6 +40,35 @@ class TraceTest(DaemonTest):
     def work(client, times: int) -> None:
         client.tell(str(times))
         assert client.hear() == "done"
+
+
+# Begins as many ranges as each line says, each with a name of its own.
+RANGES = """
+x = torch.rand(8, device='xpud'); x.cpu(); say('ready')
+for line in sys.stdin:
+    for i in range(int(line)):
+        with torch.xpud.ranges.range(f'r{i}'): x + 1
+    torch.xpud.synchronize(); say('done')
+"""
+
+
+class LongProfileTest(TraceTest):
+    """What is read in many pieces."""
+
+    def test_each_command_has_its_own_name(self):
+        client = self.client(RANGES)
+        client.hear()
+        session = self.daemon.sessions()[0]["id"]
+        self.xpuctl("profile", "start", session)
+        self.work(client, 3000)
+        self.xpuctl("profile", "stop", session)
+        profile, = json.loads(self.xpuctl("profile", "save", session, "-", "-o", "json"))["sessions"]
+        named = [command["range"] for command in profile["commands"] if command.get("range")]
+        self.assertEqual(named, [f"r{i}" for i in range(3000)])
+        flight, = json.loads(self.xpuctl("flight", session, "-n", "0", "-o", "json"))["flights"]
+        sequences = [command["sequence"] for command in flight["commands"]]
+        self.assertGreater(len(sequences), 6000)
+        self.assertEqual(sequences, list(range(sequences[0], sequences[0] + len(sequences))))
 
 
 class ExecutorProfileTest(TraceTest):
@@ -295,7 +324,7 @@ class DumpTest(TraceTest):
         client, session = self.worker()
         self.work(client, 5)
         executor = self.daemon.status()["devices"][0]["executor_pid"]
-        os.kill(executor, signal.SIGSTOP)  # so that its work is not done
+        stop(executor)  # so that its work is not done
         client.tell("1")
         wait_until(lambda: self.daemon.sessions()[0]["commands_submitted"] > self.daemon.sessions()[0]["commands_completed"], 10)
         client.kill()

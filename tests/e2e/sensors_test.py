@@ -8,7 +8,7 @@ import signal
 import time
 import unittest
 
-from harness import DaemonTest, wait_until
+from harness import DaemonTest, stop, wait_until
 from metrics import scrape, series
 
 MOST_APART = 0.1  # of the machine's memory: others use it meanwhile
@@ -63,7 +63,7 @@ class SensorsOfAnExecutor(Sensors):
 
     def test_of_an_executor_that_does_not_answer_are_absent_and_hold_up_nobody(self):
         executor = self.device()["executor_pid"]
-        os.kill(executor, signal.SIGSTOP)
+        stop(executor)
         time.sleep(FRESH)
         began = time.monotonic()
         stopped = self.device()

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import unittest
 
-from harness import BINARIES, DaemonTest, wait_until
+from harness import BINARIES, DaemonTest, stop, wait_until
 
 LOOP = "x = torch.rand(64, 64, device='xpud'); x.cpu(); say('ready')\nwhile True: (x @ x).sum().item()"
 
@@ -24,7 +24,7 @@ class StallTest(DaemonTest):
         session, = self.daemon.sessions()
         self.assertEqual(self.events("stalled"), [])
         executor = self.daemon.status()["devices"][0]["executor_pid"]
-        os.kill(executor, signal.SIGSTOP)
+        stop(executor)
         try:
             wait_until(lambda: self.events("stalled"), 10)
             self.assertEqual(self.daemon.sessions()[0].get("waiting_for"), None, "it has no commands but those on the device")
