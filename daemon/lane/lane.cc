@@ -14,6 +14,7 @@
 #include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/futex.h"
+#include "proto/transport/profile.h"
 
 namespace xpud::lane {
 namespace {
@@ -220,18 +221,19 @@ void Lane::TakeClientProfile(uint64_t session, std::function<void(const trace::P
   DeviceSession* const client = Find(session);
   std::shared_ptr<trace::Profile> taken;
   if (client != nullptr) taken = client->recorder().Take(Audience::kClient);
-  aside_->Run(
-      [taken = std::move(taken), use = std::move(use)]() mutable {
-        use(taken.get());
-        taken.reset();
-      },
-      [] {});
+  if (taken != nullptr) {
+    const uint64_t kept = taken->records.added() - taken->records.first();
+    client->recorder().Sent(kept * sizeof(transport::ProfileRecord) + taken->name_bytes);
+  }
+  RunAside([taken = std::move(taken), use = std::move(use)]() mutable {
+    use(taken.get());
+    taken.reset();
+  });
 }
 
 void Lane::Drop(std::unique_ptr<trace::Profile> profile) {
   if (profile == nullptr) return;
-  aside_->Run([dropped = std::shared_ptr<trace::Profile>(std::move(profile))]() mutable { dropped.reset(); },
-              [] {});
+  RunAside([dropped = std::shared_ptr<trace::Profile>(std::move(profile))]() mutable { dropped.reset(); });
 }
 
 bool Lane::IsProfiled() {

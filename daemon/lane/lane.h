@@ -96,7 +96,11 @@ class Lane {
   // A session's own profile, of at most `capacity` commands. Errors as for StartProfile.
   absl::Status StartClientProfile(uint64_t session, size_t capacity);
   void StopClientProfile(uint64_t session);
-  // Runs use(profile) on a thread that may take its time, with null if there is none. The profile is freed
+  // Runs `work` on a thread that may take its time.
+  void RunAside(std::function<void()> work) {
+    aside_->Run(std::move(work), [] {});
+  }
+  // Runs use(profile) there, with null if there is none. The profile is freed
   // there.
   void TakeClientProfile(uint64_t session, std::function<void(const trace::Profile*)> use);
   // Has the device say when its work runs, if a session is profiled. Calls `then`, here or later on the

@@ -23,6 +23,7 @@
 #include "daemon/service/client_profile.h"
 #include "daemon/service/socket_file.h"
 #include "proto/base/descriptor_error.h"
+#include "proto/base/mapping.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trust.h"
 #include "proto/transport/shm_server.h"
@@ -423,7 +424,7 @@ absl::Status Listener::StopProfile(lane::Lanes& lanes, uint64_t key, const Clien
         if (profile != nullptr) written = transport::WriteProfile(ForClient(*profile));
         Post([this, &lanes, key, request,
               memory = std::make_shared<absl::StatusOr<UniqueFd>>(std::move(written))] {
-          SendProfile(lanes, key, request, *memory);
+          SendProfile(lanes, key, request, std::move(*memory));
         });
       });
     });
@@ -432,10 +433,22 @@ absl::Status Listener::StopProfile(lane::Lanes& lanes, uint64_t key, const Clien
 }
 
 void Listener::SendProfile(lane::Lanes& lanes, uint64_t key, const transport::Request& request,
-                           const absl::StatusOr<UniqueFd>& memory) {
+                           absl::StatusOr<UniqueFd> memory) {
+  const auto client = clients_.find(key);
+  if (client == clients_.end()) return;
   if (!memory.ok()) return Answer(lanes, key, request.id, memory.status());
   const int sent[] = {memory->get()};
+  UniqueFd& kept = client->second.profiles[request.id];
+  if (kept.valid()) Empty(lanes, request.id, std::move(kept));
+  kept = *std::move(memory);
   Answer(lanes, key, request.id, absl::OkStatus(), sent);
+}
+
+void Listener::Empty(lane::Lanes& lanes, uint32_t device, UniqueFd profile) {
+  lane::Lane& lane = lanes[device];
+  lane.Post([&lane, memory = std::make_shared<UniqueFd>(std::move(profile))] {
+    lane.RunAside([memory] { EmptyMemfd(*memory); });
+  });
 }
 
 absl::Status Listener::ShareMemory(lane::Lanes& lanes, uint64_t key, const Client& client,
@@ -495,6 +508,7 @@ void Listener::Drop(lane::Lanes& lanes, uint64_t key, const char* reason) {
   if (found == clients_.end()) return;
   if (found->second.session != nullptr) lanes.Close(*found->second.session, reason);
   if (found->second.view != nullptr) EndView(found->second.peer.tenant.uid, std::move(found->second.view));
+  for (auto& [device, profile] : found->second.profiles) Empty(lanes, device, std::move(profile));
   places_.Release(found->second.peer.tenant.uid);
   clients_.erase(found);
   last_client_ = Clock::now();

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,6 +65,7 @@ class Listener {
     UniqueFd socket;
     UniqueFd process;                           // pidfd
     std::shared_ptr<session::Session> session;  // null until the handshake is done
+    std::map<uint32_t, UniqueFd> profiles;      // the last one that was sent, by device
     std::unique_ptr<UserView> view;             // of one that wants to see its sessions, and gets none
     session::Peer peer;
     std::chrono::steady_clock::time_point accepted;
@@ -98,7 +100,9 @@ class Listener {
                            const transport::Request& request);
   // `profile` may be null: there is none.
   void SendProfile(lane::Lanes& lanes, uint64_t key, const transport::Request& request,
-                   const absl::StatusOr<UniqueFd>& memory);
+                   absl::StatusOr<UniqueFd> memory);
+  // Gives a profile's memory back to the system, although the client may keep its descriptor.
+  static void Empty(lane::Lanes& lanes, uint32_t device, UniqueFd profile);
   // Sends the answer, with `fds` if there are any.
   void Answer(lane::Lanes& lanes, uint64_t key, uint32_t id, const absl::Status& status,
               std::span<const int> fds = {});

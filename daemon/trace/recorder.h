@@ -217,10 +217,14 @@ class Recorder {
   const Ring<FlightRecord>& flight() const { return flight_; }
   // The last one; null: there is none.
   const Profile* profile(Audience audience) const { return profiles_[static_cast<size_t>(audience)].get(); }
-  // As how many commands it counts; see Profile::CountedCommands.
+  // As how many commands it counts, see Profile::CountedCommands; or the client's last one, which was sent.
   uint64_t counted_commands(Audience audience) const {
-    return profile(audience) == nullptr ? 0 : Profile::CountedCommands(profile(audience)->records.capacity());
+    const uint64_t sent = audience == Audience::kClient ? sent_commands_ : 0;
+    if (profile(audience) == nullptr) return sent;
+    return sent + Profile::CountedCommands(profile(audience)->records.capacity());
   }
+  // The client's copy of a profile takes `bytes`, until the next one is sent.
+  void Sent(uint64_t bytes) { sent_commands_ = (bytes + sizeof(CommandRecord) - 1) / sizeof(CommandRecord); }
   // Returns the profile, of which the recorder then knows nothing.
   std::unique_ptr<Profile> Take(Audience audience) {
     return std::move(profiles_[static_cast<size_t>(audience)]);
@@ -236,6 +240,7 @@ class Recorder {
   Ring<FlightRecord> flight_;
   std::array<std::unique_ptr<Profile>, kAudiences> profiles_;  // by audience
   uint64_t arrived_ns_ = 0;
+  uint64_t sent_commands_ = 0;
 };
 
 }  // namespace xpud::trace

@@ -46,6 +46,13 @@ absl::StatusOr<UniqueFd> CreateSealedMemfd(const char* name, size_t bytes) {
   return fd;
 }
 
+void EmptyMemfd(const UniqueFd& fd, uint64_t from) {
+  struct stat info;
+  if (fstat(fd.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) <= from) return;
+  const auto begin = static_cast<off_t>(from);
+  (void)fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, info.st_size - begin);
+}
+
 absl::StatusOr<Mapping> Mapping::Own(void* address, size_t bytes) {
   if (address == MAP_FAILED) return ErrnoStatus("mmap");
   Mapping mapping;

@@ -12,6 +12,11 @@ namespace xpud {
 // Creates a zero-filled memfd of `bytes`, rounded up to a page, whose size is sealed.
 absl::StatusOr<UniqueFd> CreateSealedMemfd(const char* name, size_t bytes);
 
+// Gives the memory of a memfd back to the system, from byte `from` (at a page) on: it then reads as zeros in
+// every mapping. For memory whose other owner may keep its descriptor for ever; it may read there, so its
+// size stays.
+void EmptyMemfd(const UniqueFd& fd, uint64_t from = 0);
+
 enum class Access { kReadOnly, kReadWrite };
 
 // Owns a mapping of a memfd, or of private memory. Not inherited over fork (MADV_DONTFORK).

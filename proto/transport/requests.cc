@@ -64,7 +64,9 @@ absl::StatusOr<SessionProfile> SessionSocket::StopProfile(uint32_t device) const
   UniqueFd memory;
   RETURN_IF_ERROR(Exchange({RequestKind::kStopProfile, device, 0, 0}, {}, {&memory, 1}));
   if (!memory.valid()) return absl::InternalError("the xpud daemon stopped a profile without sending it");
-  return ReadProfile(memory);
+  absl::StatusOr<SessionProfile> profile = ReadProfile(memory);
+  RETURN_IF_ERROR(status());  // the daemon empties the memory when the session ends
+  return profile;
 }
 
 absl::Status SessionSocket::status() const {

@@ -198,13 +198,18 @@ void ShmClient::AddWait(std::atomic<uint64_t>& waits, uint64_t what) {
 }
 
 absl::Status ShmClient::status() const {
-  const uint32_t closed = completion().closed.load(std::memory_order_acquire);
-  if (closed != kSessionOpen) {
-    const std::string text =
-        absl::StrCat("the xpud daemon closed this session: ", GetText(completion().reason));
-    return closed == kDaemonEnded ? DaemonGone(text) : absl::UnavailableError(text);
-  }
+  RETURN_IF_ERROR(CheckOpen());
   return socket_->status();
+}
+
+absl::Status ShmClient::CheckOpen() const {
+  std::atomic_thread_fence(std::memory_order_acquire);  // after the copies from staging
+  const uint32_t closed = completion().closed.load(std::memory_order_acquire);
+  if (closed == kSessionOpen) [[likely]]
+    return absl::OkStatus();
+  const std::string text =
+      absl::StrCat("the xpud daemon closed this session: ", GetText(completion().reason));
+  return closed == kDaemonEnded ? DaemonGone(text) : absl::UnavailableError(text);
 }
 
 }  // namespace xpud::transport

@@ -46,6 +46,7 @@ class ShmClient final : public ClientTransport {
                       const Sleep& sleep) override;
   void LookAgain() override { FutexWakeAll(completion().wake); }
   absl::Status status() const override;
+  absl::Status CheckOpen() const override;
 
  private:
   static constexpr SpinTime SpinTimeOf(Waits waits) {

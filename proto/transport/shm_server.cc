@@ -44,9 +44,19 @@ absl::StatusOr<std::unique_ptr<ShmServer>> ShmServer::Create(DeviceFds& fds) {
   if (!server->doorbell_.valid()) return DescriptorError("eventfd");
   ASSIGN_OR_RETURN(fds.doorbell, Duplicate(server->doorbell_));
   ASSIGN_OR_RETURN(server->staging_fd_, Duplicate(fds.staging));
+  ASSIGN_OR_RETURN(server->ring_fd_, Duplicate(fds.ring));
   server->completion_fd_ = std::move(completion);
   server->light_wake_ = AllowRemoteBarriers();
   return server;
+}
+
+ShmServer::~ShmServer() {
+  if (!completion_fd_.valid()) return;
+  // First: a client that copies from staging looks afterwards whether the session is open.
+  if (completion().closed.load(std::memory_order_relaxed) == kSessionOpen)
+    Close("the session has ended", kSessionClosed);
+  EmptyMemfd(staging_fd_);
+  EmptyMemfd(ring_fd_, kPageBytes);
 }
 
 absl::StatusOr<uint64_t> ShmServer::ReadTail() const {

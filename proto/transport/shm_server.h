@@ -21,6 +21,8 @@ class ShmServer final : public ServerTransport {
  public:
   // Creates the shared memory. `fds` receives the descriptors to send to the client.
   static absl::StatusOr<std::unique_ptr<ShmServer>> Create(DeviceFds& fds);
+  // Empties the ring and staging: the client may keep its descriptors.
+  ~ShmServer() override;
 
   absl::StatusOr<std::span<const std::byte>> Receive() override;
   void WantPublishTimes(bool want) override;
@@ -69,7 +71,7 @@ class ShmServer final : public ServerTransport {
     return *reinterpret_cast<CompletionPage*>(completion_mapping_.data());
   }
 
-  UniqueFd doorbell_, staging_fd_, completion_fd_;
+  UniqueFd doorbell_, ring_fd_, staging_fd_, completion_fd_;
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
   uint64_t head_ = 0;
   uint32_t attention_ = 0;  // last value read

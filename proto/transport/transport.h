@@ -79,6 +79,9 @@ class ClientTransport {
   virtual void LookAgain() = 0;
   // OK, or the reason why the session has ended.
   virtual absl::Status status() const = 0;
+  // Returns Unavailable if the daemon has said that it closed the session; costs nothing. What was copied
+  // from staging before is valid if the session is open: afterwards staging is emptied.
+  virtual absl::Status CheckOpen() const = 0;
 };
 
 // A mapping of a memfd, from the memfd's first byte.

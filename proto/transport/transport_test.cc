@@ -345,6 +345,28 @@ TEST(ShmTransport, AClosedSessionSaysWhy) {
   EXPECT_THAT(pair.client->Wait([] { return false; }, {}).message(), HasSubstr("a command of 4 bytes"));
 }
 
+TEST(ShmTransport, StagingIsEmptiedOnlyAfterTheClientCanSeeThatTheSessionEnded) {
+  Pair pair;
+  pair.server->staging().bytes[5] = std::byte{7};
+  EXPECT_EQ(pair.client->staging()[5], std::byte{7});
+  EXPECT_TRUE(pair.client->CheckOpen().ok());
+  std::atomic<bool> saw_zero_while_open{false}, ready{false};
+  std::thread client([&] {
+    for (;;) {
+      const std::byte seen = *const_cast<volatile std::byte*>(&pair.client->staging()[5]);
+      const bool open = pair.client->CheckOpen().ok();
+      if (open && seen != std::byte{7}) saw_zero_while_open = true;
+      ready = true;
+      if (seen == std::byte{0}) return;
+    }
+  });
+  while (!ready) std::this_thread::yield();
+  pair.server.reset();
+  client.join();
+  EXPECT_FALSE(saw_zero_while_open);
+  EXPECT_FALSE(pair.client->CheckOpen().ok());
+}
+
 TEST(ShmTransport, AnInterruptEndsAWait) {
   Pair pair;
   const auto status = pair.client->Wait([] { return false; }, [] { return absl::CancelledError("Ctrl-C"); });

@@ -151,6 +151,7 @@ absl::Status DeviceSession::TryDownload(uint32_t queue, BufferHandle source, uin
     status = await(first.sequence);
     if (!status.ok()) break;
     CopyOut(first.target, transport_->staging().data() + first.piece.offset);
+    status = transport_->CheckOpen();
     in_flight.pop_front();
     SpinLock lock(mutex_);
     staging_.Release(first.piece.end);

@@ -2,7 +2,10 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "proto/transport/host_memory.h"
@@ -61,6 +64,23 @@ TEST_F(Memfds, OfTheDaemonCannotBeResizedOrSealedAndCompletionsCannotBeWritten) 
   EXPECT_LT(write(completion, "x", 1), 0);
   EXPECT_NE(fallocate(completion, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kSize), 0);
   session.reset();
+  ExpectAsBefore();
+}
+
+// Whoever was given a client's descriptors may keep them for ever.
+TEST_F(Memfds, OfASessionThatEndedTakeNoMemory) {
+  auto session = std::make_unique<HostileSession>(socket());
+  std::memset(session->staging().data(), 1, session->staging().size());
+  std::memset(session->ring().data(), 1, session->ring().size());
+  const UniqueFd ring(dup(session->fds().ring.get())), staging(dup(session->fds().staging.get()));
+  EXPECT_EQ(PagesOf(staging), transport::kStagingBytes / transport::kPageBytes);
+  EXPECT_GE(PagesOf(ring), transport::kRingBytes / transport::kPageBytes);
+  session.reset();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while ((PagesOf(staging) != 0 || PagesOf(ring) > 1) && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(PagesOf(staging), 0u);
+  EXPECT_LE(PagesOf(ring), 1u) << "only the control page stays";
   ExpectAsBefore();
 }
 

@@ -1,5 +1,9 @@
 // A client that profiles itself in every wrong way, and as much as it can.
+#include <sys/stat.h>
+
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "proto/transport/profile.h"
@@ -71,6 +75,37 @@ TEST_F(Profiles, KeepTheNewestCommandsAndCannotBeWritten) {
   EXPECT_EQ(profile->overwritten + 100, session.sequence());
   EXPECT_EQ(profile->records.back().kind, wire::CommandKind::kUploadInline);
   EXPECT_THAT(Ask(session, {RequestKind::kStopProfile, 0, 0, 0}), HasSubstr("no profile was started"));
+}
+
+uint64_t BytesOf(const UniqueFd& memory) {
+  struct stat info;
+  EXPECT_EQ(fstat(memory.get(), &info), 0);
+  return static_cast<uint64_t>(info.st_blocks) * 512;
+}
+
+TEST_F(Profiles, ThatWereSentTakeNoMemoryAfterTheSessionOrTheNextProfile) {
+  auto session = std::make_unique<HostileSession>(socket());
+  std::vector<UniqueFd> sent;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(Ask(*session, {RequestKind::kStartProfile, 0, 10'000, 0}), "ok");
+    for (int n = 0; n < 10'000; ++n)
+      session->Put(wire::NopCommand{wire::Header(wire::CommandKind::kNop, 0, sizeof(wire::NopCommand))});
+    ASSERT_TRUE(session->Settle().ok());
+    ASSERT_EQ(Ask(*session, {RequestKind::kStopProfile, 0, 0, 0}, &sent.emplace_back()), "ok");
+    EXPECT_GE(BytesOf(sent.back()), 10'000 * sizeof(transport::ProfileRecord));
+  }
+  const auto expect_empty = [](const UniqueFd& memory) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (BytesOf(memory) != 0 && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(BytesOf(memory), 0u);
+    EXPECT_FALSE(transport::ReadProfile(memory).ok()) << "zeros are no profile";
+  };
+  expect_empty(sent[0]);
+  EXPECT_TRUE(transport::ReadProfile(sent[1]).ok());
+  session.reset();
+  expect_empty(sent[1]);
+  ExpectAsBefore();
 }
 
 TEST_F(Profiles, OfAllClientsTogetherAreLimited) {
