@@ -464,7 +464,7 @@ double xpud_sin_f64(double x) {
   int64_t q;
   const double r = ReduceTrig(x, &q);
   const double y = q & 1 ? CosPoly(r) : SinPoly(r);
-  return q & 2 ? -y : y;
+  return x == 0.0 ? x : q & 2 ? -y : y;  // keeps -0
 }
 double xpud_cos_f64(double x) {
   int64_t q;
@@ -476,7 +476,7 @@ double xpud_tan_f64(double x) {
   int64_t q;
   const double r = ReduceTrig(x, &q);
   const double s = SinPoly(r), c = CosPoly(r);
-  return q & 1 ? -c / s : s / c;
+  return x == 0.0 ? x : q & 1 ? -c / s : s / c;
 }
 
 // f32: the reduction is done in f64, branch-free, so that loops vectorise. Beyond 2^27 a window of 2/pi is multiplied by the
@@ -532,7 +532,7 @@ float xpud_sin_f32(float x) {
   int32_t q;
   const float r = (float)ReduceTrig32(x, &q);
   const float y = q & 1 ? CosPoly32(r) : SinPoly32(r);
-  return q & 2 ? -y : y;
+  return x == 0.0f ? x : q & 2 ? -y : y;
 }
 float xpud_cos_f32(float x) {
   int32_t q;
@@ -544,7 +544,7 @@ float xpud_tan_f32(float x) {
   int32_t q;
   const double r = ReduceTrig32(x, &q);
   const double s = SinPoly(r), c = CosPoly(r);
-  return (float)(q & 1 ? -c / s : s / c);
+  return x == 0.0f ? x : (float)(q & 1 ? -c / s : s / c);
 }
 
 // atan of any finite x, in three ranges about 0, tan(pi/4) and infinity.

@@ -56,6 +56,15 @@ class TrainerTest(ProgramTest):
                 self.assertEqual(own.strategy.root_device, torch.device("xpud:0"))
                 self.assertEqual(own.precision_plugin.device, "xpud")
 
+    def test_ddp_with_one_device(self):
+        def program(device):
+            model = Classifier()
+            own = trainer(device, devices=1, strategy="ddp")
+            own.fit(model, data(), data())
+            torch.distributed.destroy_process_group()
+            return model.losses, [parameter.detach().cpu() for parameter in model.parameters()]
+        self.check(program)
+
     def test_losses(self):
         def program(device):
             model = Classifier()

@@ -165,6 +165,18 @@ class ModelTest(ProgramTest):
             return losses, gradient, [sorted(one["scores"].tolist()) for one in found]
         self.check(program, 5e-3)
 
+    def test_functions_are_compiled_by_torchscript(self):
+        seed()
+        boxes, scores = torch.rand(20, 4, device="xpud") * 20, torch.rand(20, device="xpud")
+        boxes[:, 2:] += boxes[:, :2]
+        classes = torch.arange(20, device="xpud") % 3
+        regions = torch.cat([torch.zeros(20, 1, device="xpud"), boxes], 1)
+        for function, arguments in ((ops.nms, (boxes, scores, 0.3)), (ops.batched_nms, (boxes, scores, classes, 0.3)), (ops.box_iou, (boxes, boxes)),
+                                    (ops.RoIAlign((2, 2), 1.0, 2), (torch.rand(1, 3, 24, 24, device="xpud"), regions))):
+            with self.subTest(function=function):
+                torch.testing.assert_close(torch.jit.script(function)(*arguments), function(*arguments))
+        torch.jit.script(torchvision.models.detection.retinanet_resnet50_fpn(weights=None, weights_backbone=None))
+
     def test_transforms(self):
         def program(device):
             seed()

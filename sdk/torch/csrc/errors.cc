@@ -30,6 +30,11 @@ WaitScope::~WaitScope() {
   if (token_ != nullptr) Hooks().acquire_gil(token_);
 }
 
+void ThrowIndexError(const std::string& message) {
+  if (Hooks().throw_index_error != nullptr) Hooks().throw_index_error(message);
+  TORCH_CHECK_INDEX(false, message);
+}
+
 void Throw(const absl::Status& status) {
   const std::string message(status.message());
   switch (status.code()) {
@@ -38,7 +43,7 @@ void Throw(const absl::Status& status) {
       TORCH_CHECK(false, "XPUD error: ", message);  // queues, events with timing, handles
     case absl::StatusCode::kOutOfRange:
       if (const auto check = MessageOfFailedCheck(message); check.has_value()) TORCH_CHECK(false, *check);
-      TORCH_CHECK_INDEX(false, message);
+      ThrowIndexError(message);
     case absl::StatusCode::kUnimplemented:
       TORCH_CHECK_NOT_IMPLEMENTED(false, message);
     case absl::StatusCode::kUnavailable:

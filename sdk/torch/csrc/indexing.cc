@@ -13,6 +13,7 @@
 
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
+#include "sdk/torch/csrc/errors.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/kernel.h"
@@ -190,6 +191,7 @@ Tensor Gather(const Tensor& self, int64_t dim, const Tensor& index, bool sparse_
                 " expected index ", index.sizes(), " to be no larger than self ", self.sizes(),
                 " apart from dimension ", dim);
   }
+  ThrowUnlessIndexable(self.size(dim), dim);
   Tensor out = MakeEmpty(index.sizes(), self.scalar_type(), self.device());
   LaunchGather(out, self, dim, Describe(index));
   return out;

@@ -2,7 +2,10 @@
 #include "sdk/torch/csrc/matmul.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <torch/library.h>
+
+#include <vector>
 
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
@@ -160,6 +163,10 @@ struct Transposed {
   std::array<int64_t, 2> strides;
 };
 
+// Tells profilers about a product that PyTorch's own devices run as an operator of its own. They compute the
+// number of operations from the sizes of the matrices. Inactive, it costs a few nanoseconds.
+#define XPUD_RECORD_PRODUCT(name, ...) RECORD_FUNCTION(name, (std::vector<c10::IValue>{__VA_ARGS__}))
+
 at::Tensor Linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   const bool has_bias = bias.has_value() && bias->defined();
   if (weight.dim() == 1 || input.dim() == 0 || !IsServed(input)) {
@@ -190,7 +197,16 @@ at::Tensor Linear(const at::Tensor& input, const at::Tensor& weight, const std::
     shape.Add(*bias);
     addend = shape.Ref(0, *bias, *ToDType(bias->scalar_type()));
   }
-  LaunchProduct(DescribeAs(out, matrix), rows.Ref(), weights.ref, addend, 1, 1, DeviceIndexOf(out));
+  const auto launch = [&] {
+    LaunchProduct(DescribeAs(out, matrix), rows.Ref(), weights.ref, addend, 1, 1, DeviceIndexOf(out));
+  };
+  if (has_bias) {
+    XPUD_RECORD_PRODUCT("aten::addmm", *bias, input, weight);
+    launch();
+  } else {
+    XPUD_RECORD_PRODUCT("aten::mm", input, weight);
+    launch();
+  }
   return out;
 }
 
@@ -200,6 +216,7 @@ at::Tensor WeightGradient(const Rows& gradient, const Rows& input, const at::Ten
   if (input.sizes[0] == 0) return out.zero_();
   const TensorRef plain = gradient.Ref();
   const Transposed transposed(plain);
+  XPUD_RECORD_PRODUCT("aten::mm", gradient.held.view(gradient.sizes).t(), input.held);
   LaunchProduct(Describe(out), transposed.ref, input.Ref(), {}, 0, 1, DeviceIndexOf(out));
   return out;
 }
@@ -223,6 +240,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LinearBackward(const at::Tensor& 
     if (input_gradient.numel() > 0 && weight.size(0) == 0)
       input_gradient.zero_();
     else if (input_gradient.numel() > 0) {
+      XPUD_RECORD_PRODUCT("aten::mm", gradient, weight);
       LaunchProduct(DescribeAs(input_gradient, sizes), rows.Ref(), Describe(weight), {}, 0, 1,
                     DeviceIndexOf(self));
     }

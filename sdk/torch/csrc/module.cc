@@ -53,6 +53,25 @@ void RethrowSignal() {
   throw python_error(std::move(*pending));
 }
 
+// torch.xpud.InvalidIndexError: an IndexError and a RuntimeError. Never destroyed.
+PyObject* InvalidIndexError() {
+  static PyObject* const type = PyErr_NewExceptionWithDoc(
+      "torch.xpud.InvalidIndexError",
+      "A device found an index out of range. PyTorch's operators raise IndexError or RuntimeError for it; "
+      "this is both.",
+      py::make_tuple(py::handle(PyExc_IndexError), py::handle(PyExc_RuntimeError)).ptr(), nullptr);
+  return type;
+}
+
+void ThrowInvalidIndex(const std::string& message) {
+  if (!IsPythonUp()) return;
+  const py::gil_scoped_acquire gil;
+  PyErr_SetString(InvalidIndexError(), message.c_str());
+  python_error error;
+  error.persist();
+  throw python_error(std::move(error));
+}
+
 // torch_xpud.client_name.client_name. Never destroyed, because the interpreter may end first.
 py::object& ClientNameFunction() {
   static auto* function = new py::object;
@@ -160,9 +179,11 @@ PYBIND11_MODULE(_C, m) {
                   .acquire_gil = AcquireGil,
                   .check_signals = CheckSignals,
                   .rethrow_signal = RethrowSignal,
+                  .throw_index_error = ThrowInvalidIndex,
                   .client_name = AskClientName});
   RegisterOpTable();
   RegisterDerivatives();
+  m.attr("InvalidIndexError") = py::handle(InvalidIndexError());
   m.def("is_connected", &Runtime::IsConnected);
   m.def("is_in_bad_fork", &Runtime::IsInBadFork);
   m.def("connect", torch::wrap_pybind_function_no_gil([] { Runtime::Get(); }));

@@ -16,6 +16,7 @@
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/device_check.h"
+#include "sdk/torch/csrc/errors.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/kernel.h"
@@ -46,6 +47,7 @@ const ops::Row& RowOf(Combination how, Order order) {
 void SendScatter(Combination how, const Tensor& out, int64_t dim, const Tensor& index,
                  const TensorRef& source, Order order) {
   if (index.numel() == 0) return;
+  ThrowUnlessIndexable(out.size(dim), dim);
   const bool rounds = at::isReducedFloatingType(out.scalar_type()) &&
                       (how == Combination::kAdd || how == Combination::kMultiply);
   const Tensor target = rounds ? out.to(at::kFloat) : out;

@@ -276,6 +276,13 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&RefuseSparse>());
 }
 
+// ATen's composition of smm resizes its result in place, which copies on the host cannot follow.
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+  m.impl("smm", torch::CppFunction::makeFromBoxedFunction<&RunOnHost>());
+}
+// Without it the composition runs as part of autograd. smm has no gradient.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("smm", torch::CppFunction::makeFallthrough()); }
+
 constexpr std::array kToCompressed = {"_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc"};
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

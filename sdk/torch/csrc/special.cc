@@ -1,9 +1,10 @@
 // Functions of single elements whose schema differs from the inputs of their row: polygamma, frexp,
-// nan_to_num, rounding to decimals.
+// nan_to_num, rounding to decimals, Kaiser's window.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch_v2.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/UnaryOps.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -102,6 +103,17 @@ Tensor RoundDecimals(const Tensor& self, int64_t decimals) {
              : FallbackOf<at::_ops::round_decimals>::Call(self, decimals);
 }
 
+// i0(beta sqrt(1 - t^2)) / i0(beta), where t goes from -1 to 1. The iterator's input has the positions 0, 1,
+// ...
+void KaiserWindow(at::TensorIteratorBase& iterator, const int64_t length, const double beta) {
+  const double middle = static_cast<double>(length - 1) / 2,
+               peak = at::i0(at::scalar_tensor(beta, at::kDouble)).item<double>();
+  const Tensor& out = iterator.tensor(0);
+  const Tensor positions = iterator.tensor(1).to(out.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  const Tensor t = positions.sub(middle).div_(middle);
+  out.copy_(t.mul_(t).neg_().add_(1).clamp_min_(0).sqrt_().mul_(beta).i0_().div_(peak));
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("polygamma", XPUD_FN(Polygamma));
   m.impl("frexp.Tensor", XPUD_FN(Frexp));
@@ -113,3 +125,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 }  // namespace
 }  // namespace xpud::shim
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(kaiser_window_stub, &xpud::shim::KaiserWindow)
+}  // namespace at::native

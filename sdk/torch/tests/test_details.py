@@ -6,6 +6,7 @@
 import functools
 import itertools
 import math
+import pickle
 import unittest
 import warnings
 
@@ -460,6 +461,93 @@ class FactorsTest(unittest.TestCase):
             self.assertTrue(torch.equal(torch.addbmm(addend, bad[None], ones[None], beta=beta, alpha=0), expected))
             self.assertTrue(torch.equal(addend.clone().addmm_(bad, ones, beta=beta, alpha=0), expected))
         self.assertTrue(torch.addmm(ones, bad, ones, alpha=1).isnan().all())
+
+
+# Functions whose result for -0 is -0, or would be another infinity.
+SIGNED = {name: getattr(torch, name) for name in ("sin", "tan", "asin", "atan", "sinh", "tanh", "asinh", "expm1", "log1p", "sqrt", "relu", "ceil", "floor",
+                                                  "round", "trunc", "frac", "neg", "abs", "sign", "reciprocal", "erf", "deg2rad", "positive", "rsqrt")}
+SIGNED |= {
+    "relu in place": lambda x: x.clone().relu_(),
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "clamp": lambda x: x.clamp(0, 1),
+    "clamp from above": lambda x: x.clamp(max=0),
+    "clamp from below": lambda x: x.clamp(min=0),
+    "leaky_relu": F.leaky_relu,
+}
+
+
+class SpecialValuesTest(unittest.TestCase):
+    def test_zeros_keep_their_sign(self):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+            for count in (1, 64):  # one element, and a vectorised loop
+                zeros = torch.tensor([-0.0, 0.0], dtype=dtype).repeat_interleave(count)
+                for name, function in SIGNED.items():
+                    with self.subTest(name, dtype=dtype, count=count):
+                        got, wanted = function(zeros.to("xpud")).cpu(), function(zeros)
+                        self.assertEqual(got.tolist(), wanted.tolist())
+                        self.assertEqual(got.signbit().tolist(), wanted.signbit().tolist())
+
+    def test_bounds_and_nan(self):
+        nan, inf = math.nan, math.inf
+        x = torch.tensor([nan, inf, -inf, 1e-40, -1e-40, 2.0, -2.0])
+        for function in (torch.relu, F.relu6, lambda x: x.clamp(-1, 1), lambda x: x.clamp(min=nan), lambda x: x.clamp(max=nan), lambda x: x.clamp(1, -1),
+                         lambda x: x.clamp(torch.full_like(x, nan), torch.ones_like(x)), torch.sin, torch.tan):
+            torch.testing.assert_close(function(x.to("xpud")).cpu(), function(x), equal_nan=True)
+
+    def test_kaiser_window(self):
+        for length, options in ((0, {}), (1, {}), (2, {}), (5, {}), (64, {"periodic": False}), (33, {"periodic": True, "beta": 3.0}), (9, {"dtype": torch.float64}), (7, {"dtype": torch.bfloat16})):
+            with self.subTest(length=length, **options):
+                torch.testing.assert_close(torch.kaiser_window(length, device="xpud", **options).cpu(), torch.kaiser_window(length, **options))
+
+
+# Indices out of range, for which PyTorch's CPU raises IndexError or RuntimeError.
+OUTSIDE = {
+    "gather": lambda d: f(d, 3, 4).gather(0, i(d, [5, 0, 0, 0])),
+    "gather's gradient": lambda d: f(d, 3, 4).requires_grad_().gather(0, i(d, [-1, 0, 0, 0])).sum().backward(),
+    "scatter": lambda d: f(d, 3, 4).scatter(0, i(d, [5, 0, 0, 0]), f(d, 3, 4)),
+    "scatter of a number": lambda d: f(d, 3, 4).scatter_(1, i(d, [4, 0, 0, 0]), 2.0),
+    "scatter_add": lambda d: f(d, 3, 4).scatter_add(0, i(d, [5, 0, 0, 0]), f(d, 3, 4)),
+    "scatter_reduce": lambda d: f(d, 3, 4).scatter_reduce(0, i(d, [5, 0, 0, 0]), f(d, 3, 4), "amax"),
+    "scatter into nothing": lambda d: f(d, 2, 0).scatter(1, i(d, [0], [0]), 1.0),
+    "gather from nothing": lambda d: f(d, 2, 0).gather(1, i(d, [0], [0])),
+    "index_select": lambda d: f(d, 3, 4).index_select(0, i(d, 5)),
+    "index_select of columns": lambda d: f(d, 3, 4).index_select(1, i(d, 5)),
+    "index_add": lambda d: f(d, 3, 4).index_add(0, i(d, 5), f(d, 1, 4)),
+    "index_copy": lambda d: f(d, 3, 4).index_copy(0, i(d, 5), f(d, 1, 4)),
+    "index_fill": lambda d: f(d, 3, 4).index_fill(0, i(d, 5), 2.0),
+    "index_reduce": lambda d: f(d, 3, 4).index_reduce(0, i(d, 5), f(d, 1, 4), "prod"),
+    "indexing": lambda d: f(d, 3, 4)[i(d, 5)],
+    "assignment": lambda d: f(d, 3, 4).index_put((i(d, 5),), torch.tensor(1.0, device=d)),
+    "take": lambda d: f(d, 3, 4).take(i(d, 50)),
+    "put": lambda d: f(d, 3, 4).put(i(d, 50), f(d, 1)),
+    "embedding": lambda d: F.embedding(i(d, 5), f(d, 3, 4)),
+    "embedding_bag": lambda d: F.embedding_bag(i(d, [5]), f(d, 3, 4)),
+    "one_hot": lambda d: F.one_hot(i(d, 5), 3),
+    "one_hot of a negative number": lambda d: F.one_hot(i(d, -1)),
+    "nll_loss": lambda d: F.nll_loss(f(d, 3, 4), i(d, 0, 1, 9)),
+    "cross_entropy": lambda d: F.cross_entropy(f(d, 3, 4), i(d, 0, 1, -1)),
+    "multi_margin_loss": lambda d: F.multi_margin_loss(f(d, 3, 4), i(d, 0, 1, 9)),
+    "max_unpool2d": lambda d: F.max_unpool2d(f(d, 1, 1, 2, 2), torch.full((1, 1, 2, 2), 99, device=d), 2),
+}
+
+
+class OutsideTest(unittest.TestCase):
+    def test_handlers_for_the_cpus_exception_catch_the_devices(self):
+        for name, operation in OUTSIDE.items():
+            with self.subTest(name):
+                with self.assertRaises((IndexError, RuntimeError)) as cpu:
+                    operation("cpu")
+                with self.assertRaises(type(cpu.exception)) as xpud:
+                    operation("xpud")
+                    torch.xpud.synchronize()
+                self.assertIn("out of range", str(xpud.exception))
+
+    def test_the_exception_has_a_name(self):
+        with self.assertRaises(torch.xpud.InvalidIndexError) as raised:
+            f("xpud", 3)[i("xpud", 5)].cpu()
+        self.assertTrue(issubclass(torch.xpud.InvalidIndexError, IndexError) and issubclass(torch.xpud.InvalidIndexError, RuntimeError))
+        self.assertEqual(str(pickle.loads(pickle.dumps(raised.exception))), str(raised.exception))
 
 
 if __name__ == "__main__":

@@ -245,6 +245,16 @@ class LauncherTest(unittest.TestCase):
                 torch.testing.assert_close(compiled(x), model(x))
             """)
 
+    def test_the_older_profiler(self):
+        self.run_program("""
+            import torch
+            x = torch.ones(64, 64, device="cuda")
+            for options in ({"use_cuda": True}, {"use_device": "cuda"}):
+                with torch.autograd.profiler.profile(**options) as profiled:
+                    (x @ x).sum().item()
+                assert {row.key: row for row in profiled.key_averages()}["aten::mm"].device_time_total > 0
+            """)
+
     def test_what_only_builds_for_cuda_have(self):
         self.run_program("""
             import torch

@@ -27,6 +27,12 @@ class OneProcessTest(unittest.TestCase):
         self.assertEqual(dist.get_default_backend_for_device("xpud"), "xpud")
         self.assertEqual(dist.get_world_size(), 1)
 
+    def test_a_group_for_one_device(self):
+        script = ("import torch, torch.distributed as dist\n"
+                  "dist.init_process_group('xpud', store=dist.HashStore(), rank=0, world_size=1, device_id=torch.device('xpud:0'))\n"
+                  "x = torch.ones(3, device='xpud'); dist.all_reduce(x); assert x.tolist() == [1, 1, 1]; dist.destroy_process_group()")
+        subprocess.run([sys.executable, "-c", script], check=True)
+
     def test_reductions_leave_the_value(self):
         for call in (dist.all_reduce, lambda x: dist.reduce(x, 0), lambda x: dist.broadcast(x, 0)):
             copy = self.value.clone()

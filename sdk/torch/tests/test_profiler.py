@@ -15,6 +15,7 @@ import unittest
 import torch
 import torch_xpud  # noqa: F401  also without the entry point
 from torch.profiler import ProfilerActivity, profile, record_function, schedule, tensorboard_trace_handler
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 BOTH = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
 
@@ -57,7 +58,7 @@ class ProfilerTest(unittest.TestCase):
     def test_operators_have_the_time_of_their_kernels(self):
         profiled, wall = self.profiled()
         rows = {row.key: row for row in profiled.key_averages()}
-        for name in ("aten::linear", "aten::linear_backward", "aten::relu", "aten::_copy_from"):
+        for name in ("aten::addmm", "aten::mm", "aten::relu", "aten::_copy_from"):
             self.assertGreater(rows[name].self_device_time_total, 0, name)
         kernels = [row for row in rows.values() if row.device_type == torch.autograd.DeviceType.PrivateUse1]
         total = sum(row.self_device_time_total for row in kernels)
@@ -243,6 +244,87 @@ class MemoryHistoryTest(unittest.TestCase):
         self.assertIs(memory_allocated, torch.xpud.memory_allocated)
         self.assertIs(manual_seed, torch.xpud.manual_seed)
         self.assertIs(Stream, torch.xpud.Stream)
+
+
+def flops(build, device, backward):
+    """Returns what PyTorch's two counters count: FlopCounterMode in all, and torch.profiler for matrix products."""
+
+    def run():
+        with torch.set_grad_enabled(backward):
+            results = module(*inputs)
+            loss = sum(each.sum() for each in results if each is not None) if isinstance(results, tuple) else results.sum()
+            if backward:
+                loss.backward()
+
+    module, *inputs = build()
+    module = module.to(device)
+    inputs = [each.to(device).requires_grad_() for each in inputs]
+    with FlopCounterMode(display=False) as counter:
+        run()
+    with profile(activities=[ProfilerActivity.CPU], with_flops=True) as profiled:
+        run()
+    products = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::conv2d")
+    return counter.get_total_flops(), sum(row.flops for row in profiled.key_averages() if row.key in products)
+
+
+FLOPS = {
+    "linear": lambda: (torch.nn.Linear(8, 16), torch.randn(1, 8)),
+    "linear of a vector": lambda: (torch.nn.Linear(8, 16), torch.randn(8)),
+    "linear of three dimensions": lambda: (torch.nn.Linear(8, 16), torch.randn(2, 3, 8)),
+    "linear without bias": lambda: (torch.nn.Linear(8, 16, bias=False), torch.randn(2, 3, 8)),
+    "mlp": lambda: (torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)), torch.randn(3, 8)),
+    "conv2d": lambda: (torch.nn.Conv2d(3, 8, 3, padding=1), torch.randn(2, 3, 8, 8)),
+    "conv1d in groups": lambda: (torch.nn.Conv1d(4, 8, 3, groups=2), torch.randn(2, 4, 8)),
+    "transposed": lambda: (torch.nn.ConvTranspose2d(3, 8, 3, stride=2), torch.randn(2, 3, 8, 8)),
+    "bilinear": lambda: (torch.nn.Bilinear(8, 4, 16), torch.randn(2, 8), torch.randn(2, 4)),
+    "attention": lambda: (torch.nn.MultiheadAttention(8, 2, batch_first=True), *[torch.randn(2, 5, 8)] * 3),
+    "LSTM cell": lambda: (torch.nn.LSTMCell(4, 8), torch.randn(2, 4)),
+    "GRU cell": lambda: (torch.nn.GRUCell(4, 8), torch.randn(2, 4)),
+}
+
+
+class FlopsTest(unittest.TestCase):
+    def test_counted_as_on_the_cpu(self):
+        for name, build in FLOPS.items():
+            for backward in (False, True):
+                with self.subTest(name, backward=backward):
+                    self.assertEqual(flops(build, "xpud", backward), flops(build, "cpu", backward))
+
+    def test_only_the_gradients_that_are_computed_count(self):
+        module = torch.nn.Linear(8, 16).to("xpud")
+        with FlopCounterMode(display=False) as counter:
+            module(torch.randn(4, 8, device="xpud")).sum().backward()
+        self.assertEqual(counter.get_total_flops(), 2 * 2 * 4 * 8 * 16)
+
+    def test_fused_attention_counts_as_on_cuda(self):
+        q, k = torch.randn(2, 3, 5, 8, device="xpud", requires_grad=True), torch.randn(2, 3, 7, 8, device="xpud", requires_grad=True)
+        with FlopCounterMode(display=False) as counter:
+            result = torch.nn.functional.scaled_dot_product_attention(q, k, k)
+        self.assertEqual(counter.get_total_flops(), sdpa_flop_count(q.shape, k.shape, k.shape))
+        with FlopCounterMode(display=False) as counter:
+            result.sum().backward()
+        self.assertEqual(counter.get_total_flops(), sdpa_backward_flop_count(q.shape, q.shape, k.shape, k.shape))
+
+
+class OperatorProfilerTest(unittest.TestCase):
+    """torch.autograd.profiler.profile, which torch.profiler replaced."""
+
+    def test_operators_have_time_on_the_device(self):
+        x = torch.randn(256, 256, device="xpud")
+        with torch.autograd.profiler.profile(use_device="xpud") as profiled:
+            (x @ x).relu().sum().item()
+        rows = {row.key: row for row in profiled.key_averages()}
+        self.assertGreater(rows["aten::mm"].device_time_total, 0)
+        self.assertGreater(sum(event.device_time for event in profiled.function_events), 0)
+        self.assertIn("Self XPUD", profiled.key_averages().table(sort_by="self_device_time_total"))
+        self.assertGreater(profiled.total_average().device_time_total, 0)
+
+    def test_backward_and_streams(self):
+        stream, net, batch = torch.xpud.Stream(), model(), torch.randn(32, 64)
+        with torch.autograd.profiler.profile(use_device="xpud", record_shapes=True, profile_memory=True) as profiled, torch.xpud.stream(stream):
+            step(net, batch)
+        rows = {row.key: row for row in profiled.key_averages()}
+        self.assertGreater(rows["aten::linear_backward"].device_time_total, 0)
 
 
 if __name__ == "__main__":

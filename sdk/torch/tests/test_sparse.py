@@ -145,7 +145,7 @@ class ArithmeticTest(SparseTestCase):
 
 
 class FallbackTest(SparseTestCase):
-    allowed = frozenset({"aten::mul.out", "aten::_sparse_softmax", "aten::index_select"})
+    allowed = frozenset({"aten::mul.out", "aten::_sparse_softmax", "aten::index_select", "aten::smm"})
 
     def test_other_operators_run_on_the_cpu(self):
         with warnings.catch_warnings():
@@ -153,6 +153,7 @@ class FallbackTest(SparseTestCase):
             self.check(torch.mul, coo().coalesce(), coo(count=5).coalesce())
             self.check(lambda s: torch.sparse.softmax(s, 1), coo())
             self.check(lambda s: s.coalesce().index_select(0, torch.tensor([2, 0, 2]).to(s.device)), coo())
+            self.check(torch.smm, coo(), torch.arange(24.0).reshape(4, 6))
 
 
 class GradientTest(SparseTestCase):

@@ -13,7 +13,7 @@ _C.set_client_name_function(client_name)
 if torch._C._get_privateuse1_backend_name() == "privateuseone":
     torch.utils.rename_privateuse1_backend("xpud")
 
-from . import compile, device, distributed, fake, hint, leaving, packages, parallel, sharing, translate  # noqa: E402  need the name
+from . import compile, device, distributed, fake, flops, hint, leaving, packages, parallel, sharing, translate  # noqa: E402  need the name
 
 if not hasattr(torch, "xpud"):
     torch._register_device_module("xpud", device)
@@ -28,6 +28,7 @@ if not hasattr(torch, "xpud"):
     distributed.install()
     parallel.install()
     packages.install()
+    flops.install()
     hint.install()
     leaving.install()
     if translate.requested():

@@ -3,6 +3,7 @@
 import torch
 
 from . import _C, memory, random, ranges, streams  # noqa: F401  torch.xpud.memory
+from ._C import InvalidIndexError
 from .index import index_of as _index
 from .memory import (device_memory_used, empty_cache, get_per_process_memory_fraction, max_memory_allocated, max_memory_reserved,
                      mem_get_info, memory_allocated, memory_reserved, memory_snapshot, memory_stats, memory_stats_as_nested_dict,
@@ -13,6 +14,7 @@ from .streams import Event, Stream, StreamContext, current_stream, default_strea
 
 __all__ = [
     "Event",
+    "InvalidIndexError",
     "Stream",
     "StreamContext",
     "can_device_access_peer",

@@ -56,6 +56,13 @@ def _group_class():
         def getGroupDesc(self):  # noqa: N802
             return self.group_desc
 
+        # init_process_group(device_id=...) asks the group's back end for a device whether it may be split.
+
+        supports_splitting = False
+
+        def _get_backend(self, device):
+            return self
+
         # What is reduced or sent to all is already there.
 
         def allreduce(self, tensors, opts=None):

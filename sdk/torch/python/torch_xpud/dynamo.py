@@ -13,6 +13,7 @@ from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.backends.registry import register_backend
 from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
 from torch._functorch.partitioners import default_partition
+from torch._prims import rng_prims
 from torch.utils._pytree import tree_leaves
 
 from . import device as api
@@ -128,17 +129,25 @@ def _run_with_state(index, state, op, *args, **kwargs):
         api.set_rng_state(current, index)
 
 
-def _keep_random_state(graph):
-    """Replaces PyTorch's higher-order operators for random state, which support a fixed list of devices without PrivateUse1."""
-    prims = torch._prims.rng_prims
-    replacements = {prims.run_and_save_rng_state: _run_and_save_state, prims.run_with_rng_state: _run_with_state}
-    for node in graph.nodes:
-        if node.op == "call_function" and node.target in replacements:
-            fakes = [argument.meta.get("val") for argument in node.all_input_nodes]
-            devices = [fake.device for fake in fakes if _is_on_xpud(fake)] + [value for value in tree_leaves(dict(node.kwargs)) if _is_on_xpud(value)]
-            if devices:
-                node.args = (devices[0].index, *node.args)
-                node.target = replacements[node.target]
+def _choose_by_device(ours, original):
+    """Returns a kernel that runs `ours` if a tensor or a `device=` is on xpud."""
+
+    def run(*args, **kwargs):
+        for value in tree_leaves((args, kwargs)):
+            if _is_on_xpud(value):
+                device = value.device if isinstance(value, torch.Tensor) else value
+                return ours(device.index, *args, **kwargs)
+        return original(*args, **kwargs)
+
+    return run
+
+
+def _keep_random_state():
+    """Extends PyTorch's higher-order operators for random state, which support a fixed list of devices without PrivateUse1. All backends run them."""
+    key = torch._C.DispatchKey.BackendSelect
+    for higher_order, ours in ((rng_prims.run_and_save_rng_state, _run_and_save_state), (rng_prims.run_with_rng_state, _run_with_state)):
+        higher_order.py_kernels[key] = _choose_by_device(ours, higher_order.py_kernels[key])
+        higher_order._dispatch_cache.clear()
 
 
 # ---- the backend
@@ -153,7 +162,6 @@ def _run_by_operators(graph_module, example_inputs):
     """The compiler that AOTAutograd calls for forward and backward graphs."""
     for module in graph_module.modules():  # includes the bodies of control flow
         if isinstance(module, torch.fx.GraphModule):
-            _keep_random_state(module.graph)
             _keep_layouts(module.graph)
             module.recompile()
     return boxed_nop(graph_module, example_inputs)
@@ -214,6 +222,7 @@ class XpudInterface(DeviceInterface):
 @functools.cache
 def register():
     """Registers the backend's name and the device interface, once for each process."""
+    _keep_random_state()
     register_backend(xpud, name="xpud")
     if translate.installed():  # the vendors' names, for programs that were written for hpu and xpu
         for name in ("hpu_backend", "ipex"):

@@ -100,6 +100,20 @@ def connector(module):
     must_widen(connector._check_and_init_precision, ("cpu", "mps"))  # otherwise autocast is for cuda
 
 
+def ddp(module):
+    """lightning.pytorch.strategies.ddp, lightning.fabric.strategies.ddp: with device ids, DistributedDataParallel is wrapped on a stream of torch.cuda."""
+    strategy = module.DDPStrategy
+
+    def without_cuda(original):
+        return lambda self: None if self.root_device.type == "xpud" else original(self)
+
+    names = [name for name in ("determine_ddp_device_ids", "_determine_ddp_device_ids") if hasattr(strategy, name)]
+    if not names:
+        raise AttributeError(f"{strategy.__module__}.DDPStrategy has no determine_ddp_device_ids")
+    for name in names:
+        replace(strategy, name, without_cuda)
+
+
 def seeds(module):
     """lightning.fabric.utilities.seed: the random state of xpud, which a Trainer's checkpoints and isolate_rng keep."""
 

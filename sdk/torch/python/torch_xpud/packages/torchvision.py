@@ -30,6 +30,7 @@ DECLARATIONS = (
     "_deform_conv2d_backward(Tensor grad, Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, "
     "SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "box_iou_rotated(Tensor boxes1, Tensor boxes2) -> Tensor",
     "_cuda_version() -> int",
 )
 
@@ -221,6 +222,10 @@ def _register(key):
     _libraries.append(kernels)
 
 
+def _has_ops() -> bool:  # torch.jit.script compiles it, as part of each function that calls it
+    return True
+
+
 def extension(module):
     """Called when torchvision.extension was imported, which loads torchvision's operators."""
     if module._has_ops():
@@ -232,4 +237,4 @@ def extension(module):
     declarations.impl("_cuda_version", lambda: -1, "CompositeExplicitAutograd")
     _libraries.append(declarations)
     _register("CompositeExplicitAutograd")
-    module._has_ops = lambda: True
+    module._has_ops = _has_ops

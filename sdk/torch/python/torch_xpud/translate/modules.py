@@ -275,6 +275,19 @@ def _profiler():
     profiler.__init__ = __init__
 
 
+def _operator_profiler():
+    """The older profiler, torch.autograd.profiler.profile: `use_cuda`, and the other devices' names for `use_device`, are xpud."""
+    profiler = torch.autograd.profiler.profile
+    original = profiler.__init__
+
+    @functools.wraps(original)
+    def __init__(self, enabled=True, *, use_cuda=False, use_device=None, **options):
+        device = "xpud" if use_cuda else translated(use_device)
+        original(self, enabled, use_device=device, **options)
+
+    profiler.__init__ = __init__
+
+
 def _make_hpu():
     """Creates torch.hpu, which PyTorch does not have."""
     torch.hpu = sys.modules["torch.hpu"] = types.ModuleType("torch.hpu", "torch.hpu, answered by xpud")
@@ -295,3 +308,4 @@ def install(names):
     comm.install()
     _process_groups()
     _profiler()
+    _operator_profiler()
