@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 torch.backends.cudnn.allow_tf32 = False  # the CPU has no TF32
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+GPU = "CPU" not in torch.xpud.get_device_name()
 GEOMETRIES = [dict(), dict(stride=2, padding=1), dict(padding=2, dilation=2), dict(stride=3, padding=1, dilation=2)]
 
 
@@ -84,7 +85,7 @@ class ConvolutionTest(unittest.TestCase):
         expected = run(F.conv2d, (value.double(), weight.double()), "cpu", padding=1)
         theirs = errors(run(F.conv2d, (value, weight), "cpu", padding=1))
         for mine, allowed in zip(errors(run(F.conv2d, (value, weight), "xpud", padding=1)), theirs, strict=True):
-            self.assertLess(mine, 1.5 * allowed)
+            self.assertLess(mine, (4 if GPU else 1.5) * allowed)
 
     def test_depthwise(self):
         value, weight = torch.randn(2, 32, 11, 13), torch.randn(64, 1, 3, 3)
