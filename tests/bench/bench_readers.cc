@@ -67,7 +67,8 @@ class Work {
 class Profiled {
  public:
   Profiled() : session_(Connect("profiled")), work_(*session_), control_(Control()) {
-    for (const v1::Session& each : Take(control_.ListSessions()).sessions())
+    const v1::ListSessionsResponse sessions = Take(control_.ListSessions());
+    for (const v1::Session& each : sessions.sessions())
       if (each.pid() == getpid()) id_ = each.id();
     v1::StartProfileRequest start;
     start.mutable_selection()->set_session(id_);
