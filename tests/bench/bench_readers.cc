@@ -55,11 +55,13 @@ class Work {
   void Run(int commands) {
     for (int i = 0; i < commands; ++i) (void)Take(Add(tensor_, tensor_));
   }
-  void RoundTrip() { (void)Take(Take(Add(tensor_, tensor_)).ToFloats()); }
+  void RoundTrip() {
+    if (Take(Take(Add(tensor_, tensor_)).ToFloats()) != twos_) Need(absl::InternalError("a sum is wrong"));
+  }
 
  private:
   const Queue queue_;
-  const std::vector<float> ones_;
+  const std::vector<float> ones_, twos_ = std::vector<float>(16, 2.0F);
   const Tensor tensor_;
 };
 
