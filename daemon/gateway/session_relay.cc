@@ -22,12 +22,6 @@ constexpr auto kIdle = std::chrono::seconds(1);  // time without use before unus
 
 using SharedTransport = std::shared_ptr<transport::ClientTransport>;
 
-// Makes a slice of staging memory. It keeps the memory, because gRPC may send it after the session has ended.
-grpc::Slice SliceOf(std::span<std::byte> bytes, const SharedTransport& owner) {
-  const auto let_go = [](void* kept) { delete static_cast<SharedTransport*>(kept); };
-  return {bytes.data(), bytes.size(), let_go, new SharedTransport(owner)};
-}
-
 }  // namespace
 
 SessionRelay::SessionRelay(SharedTransport transport, bool resumable)
@@ -197,6 +191,10 @@ bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
   if (status.ok() && outbox_.IsFull()) return true;
   ServerFrame frame;
   for (uint32_t q = 0; q < queues_in_use_; ++q) AddQueue(q, frame);
+  if (!frame.payload.empty() && !transport_.CheckOpen().ok()) {
+    if (status.ok()) return true;  // the next call of AwaitFlush fails
+    frame = ServerFrame();         // without downloads, which may be zeros
+  }
   AddMemory(frame);
   if (!status.ok() && !gone_.load()) {
     frame.head.set_closed(std::string(status.message()));
@@ -343,8 +341,8 @@ void SessionRelay::AddDone(const Awaited& done, ServerFrame& frame) {
     v1::StagingPart& part = *frame.head.add_staging();
     part.set_offset(done.part.offset);
     part.set_bytes(done.part.bytes);
-    frame.payload.push_back(
-        SliceOf(transport_.staging().subspan(done.part.offset, done.part.bytes), shared_));
+    // A copy: staging is emptied when the session ends, and gRPC may send the frame later.
+    frame.payload.emplace_back(transport_.staging().data() + done.part.offset, done.part.bytes);
   } else {
     v1::Timestamp& stamp = *frame.head.add_timestamps();
     stamp.set_slot(done.slot);

@@ -97,7 +97,7 @@ class SessionRelay {
   void AddMemory(ServerFrame& frame);
   void TakeBack(const v1::CreditKept& kept);
 
-  const std::shared_ptr<transport::ClientTransport> shared_;  // sent frames refer to its staging memory
+  const std::shared_ptr<transport::ClientTransport> shared_;
   transport::ClientTransport& transport_;
   std::atomic<bool> gone_{false};  // the client has disconnected
   absl::Status failure_;           // why this end disconnected it
