@@ -67,6 +67,24 @@ TEST_F(Lengths, OfRightCommandsAreAccepted) {
   }
 }
 
+TEST_F(Lengths, OfTablesOfQueuesAndTimestampsAreLimits) {
+  const auto stamp = [](uint32_t queue, uint32_t slot) {
+    constexpr auto kKind = wire::CommandKind::kTimestamp;
+    return wire::TimestampCommand{wire::Header(kKind, queue, sizeof(wire::TimestampCommand)), slot, 0};
+  };
+  auto session = OpenWithBuffer(socket());
+  session->Put(stamp(0, wire::kMaxTimestamps - 1));
+  EXPECT_TRUE(session->Settle().ok());
+  session->Put(stamp(0, wire::kMaxTimestamps));
+  EXPECT_THAT(session->Fate(), ::testing::HasSubstr("a timestamp's slot is out of range"));
+  session = OpenWithBuffer(socket());
+  session->Put(stamp(wire::kMaxQueues, 0));
+  EXPECT_THAT(session->Fate(), ::testing::HasSubstr("queue"));
+  session.reset();
+  innocent_.ExpectUnharmed();
+  ExpectAsBefore();
+}
+
 TEST_F(Lengths, OfCommandsThatAreCutOffOrTrailBytesCloseTheSession) {
   int breaches = 0;
   for (const auto& right : RightCommands()) {
