@@ -1,5 +1,7 @@
 #include "daemon/executor/level_zero/level_zero_device.h"
 
+#include <dlfcn.h>
+#include <level_zero/loader/ze_loader.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,6 +38,19 @@ absl::Status Find(ze_driver_handle_t driver, const char* name, Function& functio
 // For optional functions: turns Unimplemented into OK.
 absl::Status OkIfAbsent(const absl::Status& found) {
   return absl::IsUnimplemented(found) ? absl::OkStatus() : found;
+}
+
+// Returns the driver's own handle for one of the loader's: what a function that was found by name takes. They
+// differ if the loader has several libraries, or ZE_ENABLE_LOADER_INTERCEPT is set.
+template <typename Handle>
+absl::StatusOr<Handle> Raw(zel_handle_type_t type, Handle handle) {
+  // Found by name, because older loaders lack it.
+  using Translate = decltype(&zelLoaderTranslateHandle);
+  static const auto translate = reinterpret_cast<Translate>(dlsym(RTLD_DEFAULT, "zelLoaderTranslateHandle"));
+  if (translate == nullptr) return handle;
+  void* raw = nullptr;
+  RETURN_IF_ERROR(ToStatus(translate(type, handle, &raw), "zelLoaderTranslateHandle"));
+  return static_cast<Handle>(raw);
 }
 
 ze_module_format_t FormatOf(kernels::ModuleImage::Format format) {
@@ -93,7 +108,7 @@ class LevelZeroDevice::ImportedMemory final : public HostMemory {
       : HostMemory(address, address), device_(device) {}
   ~ImportedMemory() override {
     if (device_.functions_.import_pointer != nullptr)
-      device_.functions_.release_pointer(device_.driver_, address());
+      device_.functions_.release_pointer(device_.raw_driver_, address());
   }
 
  private:
@@ -106,6 +121,8 @@ absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::Open(ze_driver
   std::unique_ptr<LevelZeroDevice> device(new LevelZeroDevice);
   device->driver_ = driver;
   device->device_ = handle;
+  ASSIGN_OR_RETURN(device->raw_driver_, Raw(ZEL_HANDLE_DRIVER, driver));
+  ASSIGN_OR_RETURN(device->raw_device_, Raw(ZEL_HANDLE_DEVICE, handle));
   const ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
   RETURN_IF_ZE_ERROR(zeContextCreate(driver, &desc, &device->context_));
   RETURN_IF_ERROR(device->ReadProperties());
@@ -132,7 +149,7 @@ absl::Status LevelZeroDevice::ReadProperties() {
   const xpud_back_end_t* back_end = &kOther;
   xpud_pfnDriverGetBackEnd_t get_back_end = nullptr;
   RETURN_IF_ERROR(OkIfAbsent(Find(driver_, "xpudDriverGetBackEnd", get_back_end)));
-  if (get_back_end != nullptr) RETURN_IF_ZE_ERROR(get_back_end(driver_, &back_end));
+  if (get_back_end != nullptr) RETURN_IF_ZE_ERROR(get_back_end(raw_driver_, &back_end));
   properties_.vendor = back_end->name;
   properties_.target = TargetOf(back_end->code);
   properties_.synchronous = back_end->synchronous != 0;
@@ -141,7 +158,7 @@ absl::Status LevelZeroDevice::ReadProperties() {
   RETURN_IF_ERROR(OkIfAbsent(Find(driver_, "xpudDeviceGetPeakRates", get_rates)));
   if (get_rates != nullptr) {
     xpud_peak_rates_t rates = {};
-    RETURN_IF_ZE_ERROR(get_rates(device_, &rates));
+    RETURN_IF_ZE_ERROR(get_rates(raw_device_, &rates));
     properties_.peak = {rates.memory_bytes, rates.float_operations, rates.half_operations};
   } else {
     const uint64_t lanes = uint64_t{properties_.compute_units} * properties.physicalEUSimdWidth;
@@ -169,7 +186,9 @@ absl::Status LevelZeroDevice::ReadProperties() {
 absl::Status LevelZeroDevice::FindFunctions() {
   RETURN_IF_ERROR(Find(driver_, "zeCommandListAppendLaunchKernelWithArguments", functions_.launch));
   RETURN_IF_ERROR(Find(driver_, "zeCommandListHostSynchronize", functions_.synchronize));
-  RETURN_IF_ERROR(Find(driver_, "xpudModuleCreate", functions_.create_module));
+  // A module that a driver's own function made is not one of the loader's, where the loader wraps handles.
+  if (raw_driver_ == driver_)
+    RETURN_IF_ERROR(OkIfAbsent(Find(driver_, "xpudModuleCreate", functions_.create_module)));
   RETURN_IF_ERROR(Find(driver_, "xpudCommandListAppendWriteValue64", functions_.write_value));
   RETURN_IF_ERROR(OkIfAbsent(FindImportFunctions()));
   RETURN_IF_ERROR(OkIfAbsent(FindTraceFunctions()));
@@ -202,24 +221,24 @@ absl::Status LevelZeroDevice::FindTraceFunctions() {
 }
 
 absl::Status LevelZeroDevice::StartTrace(xpud_pfnTraceReport_t report, void* user) {
-  RETURN_IF_ZE_ERROR(functions_.start_trace(driver_, report, user));
+  RETURN_IF_ZE_ERROR(functions_.start_trace(raw_driver_, report, user));
   return absl::OkStatus();
 }
 
 absl::Status LevelZeroDevice::FlushTrace() {
-  RETURN_IF_ZE_ERROR(functions_.flush_trace(driver_));
+  RETURN_IF_ZE_ERROR(functions_.flush_trace(raw_driver_));
   return absl::OkStatus();
 }
 
 absl::Status LevelZeroDevice::StopTrace() {
-  RETURN_IF_ZE_ERROR(functions_.stop_trace(driver_));
+  RETURN_IF_ZE_ERROR(functions_.stop_trace(raw_driver_));
   return absl::OkStatus();
 }
 
 LevelZeroDevice::~LevelZeroDevice() {
   background_.reset();
-  for (ze_kernel_handle_t kernel : kernels_) {
-    if (kernel != nullptr) zeKernelDestroy(kernel);
+  for (const LoadedKernel& kernel : kernels_) {
+    if (kernel.handle != nullptr) zeKernelDestroy(kernel.handle);
   }
   for (const LoadedModule& module : modules_) zeModuleDestroy(module.handle);
   if (context_ != nullptr) zeContextDestroy(context_);
@@ -273,7 +292,7 @@ absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::AllocateHost(uint64
 absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::Import(const transport::SharedBytes& memory) {
   if (functions_.import_pointer != nullptr) {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    RETURN_IF_ZE_ERROR(functions_.import_pointer(driver_, memory.bytes.data(),
+    RETURN_IF_ZE_ERROR(functions_.import_pointer(raw_driver_, memory.bytes.data(),
                                                  (memory.bytes.size() + page - 1) / page * page));
   }
   return std::make_unique<ImportedMemory>(*this, memory.bytes.data());
@@ -314,7 +333,12 @@ absl::StatusOr<std::unique_ptr<LevelZeroQueue>> LevelZeroDevice::CreateList(int 
     result = zeCommandListCreateImmediate(context_, device_, &desc, &list);
   }
   RETURN_IF_ERROR(ToStatus(result, "zeCommandListCreateImmediate"));
-  return std::make_unique<LevelZeroQueue>(*this, list, in_order);
+  auto raw_list = Raw(ZEL_HANDLE_COMMAND_LIST, list);
+  if (!raw_list.ok()) {
+    zeCommandListDestroy(list);
+    return raw_list.status();
+  }
+  return std::make_unique<LevelZeroQueue>(*this, list, *raw_list, in_order);
 }
 
 absl::StatusOr<ze_module_handle_t> LevelZeroDevice::CreateModule(ze_module_format_t format, const void* input,
@@ -326,7 +350,9 @@ absl::StatusOr<ze_module_handle_t> LevelZeroDevice::CreateModule(ze_module_forma
   desc.inputSize = bytes;
   ze_module_handle_t handle = nullptr;
   ze_module_build_log_handle_t log = nullptr;
-  const ze_result_t result = functions_.create_module(context_, device_, &desc, &handle, &log);
+  const ze_result_t result =
+      (functions_.create_module != nullptr ? functions_.create_module : zeModuleCreate)(context_, device_,
+                                                                                        &desc, &handle, &log);
   const std::string text = TakeBuildLog(log);
   if (result == ZE_RESULT_SUCCESS) return handle;
   return absl::InternalError(absl::StrCat("loading a kernel module failed with 0x",
@@ -374,8 +400,8 @@ absl::StatusOr<ze_module_handle_t> LevelZeroDevice::LoadModule(const kernels::Mo
 }
 
 void LevelZeroDevice::Unload(const kernels::Kernel& kernel) {
-  if (kernel.index < kernels_.size() && kernels_[kernel.index] != nullptr)
-    zeKernelDestroy(std::exchange(kernels_[kernel.index], nullptr));
+  if (kernel.index < kernels_.size() && kernels_[kernel.index].handle != nullptr)
+    zeKernelDestroy(std::exchange(kernels_[kernel.index], {}).handle);
   const auto module = std::find_if(modules_.begin(), modules_.end(),
                                    [&](const LoadedModule& m) { return m.image == kernel.module; });
   if (module == modules_.end()) return;
@@ -398,15 +424,20 @@ void LevelZeroDevice::Forget(std::vector<const kernels::Kernel*>& kernels) {
 }
 
 absl::StatusOr<ze_kernel_handle_t> LevelZeroDevice::Load(const kernels::Kernel& kernel) {
-  if (kernel.index < kernels_.size() && kernels_[kernel.index] != nullptr) [[likely]]
-    return kernels_[kernel.index];
+  if (kernel.index < kernels_.size() && kernels_[kernel.index].handle != nullptr) [[likely]]
+    return kernels_[kernel.index].raw;
   ASSIGN_OR_RETURN(ze_module_handle_t module, LoadModule(*kernel.module));
   const ze_kernel_desc_t desc = {ZE_STRUCTURE_TYPE_KERNEL_DESC, nullptr, 0, kernel.entry.c_str()};
   ze_kernel_handle_t handle;
   RETURN_IF_ZE_ERROR(zeKernelCreate(module, &desc, &handle));
+  const auto raw = Raw(ZEL_HANDLE_KERNEL, handle);
+  if (!raw.ok()) {
+    zeKernelDestroy(handle);
+    return raw.status();
+  }
   if (kernel.index >= kernels_.size()) kernels_.resize(kernel.index + 1);
-  kernels_[kernel.index] = handle;
-  return handle;
+  kernels_[kernel.index] = {handle, *raw};
+  return *raw;
 }
 
 SensorReadings LevelZeroDevice::ReadSensors() {

@@ -56,7 +56,8 @@ class LevelZeroDevice final : public Device {
   absl::Status StopTrace();
   // REQUIRES: traces().
   void SetTraceTag(uint64_t tag) const { functions_.set_trace_tag(tag); }
-  // Returns the kernel's handle. The first call loads it; later calls look it up by kernel.index.
+  // Returns the driver's own handle of the kernel. The first call loads it; later calls look it up by
+  // kernel.index.
   absl::StatusOr<ze_kernel_handle_t> Load(const kernels::Kernel& kernel);
   // REQUIRES: the kernel is alone in its module and is not in flight.
   void Unload(const kernels::Kernel& kernel);
@@ -68,7 +69,7 @@ class LevelZeroDevice final : public Device {
     xpud_pfnAppendLaunchKernelWithArguments_t launch = nullptr;
     xpud_pfnCommandListHostSynchronize_t synchronize = nullptr;
     xpud_pfnAppendWriteValue64_t write_value = nullptr;
-    xpud_pfnModuleCreate_t create_module = nullptr;
+    xpud_pfnModuleCreate_t create_module = nullptr;  // null: zeModuleCreate
     // Null if the driver lacks them. The first of each group is found last, so it says whether all are there.
     xpud_pfnImportExternalPointer_t import_pointer = nullptr;
     xpud_pfnReleaseImportedPointer_t release_pointer = nullptr;
@@ -83,6 +84,10 @@ class LevelZeroDevice final : public Device {
     xpud_pfnStopTrace_t stop_trace = nullptr;
     xpud_pfnSetTraceTag_t set_trace_tag = nullptr;
     xpud_pfnCountCaptured_t count_captured = nullptr;
+  };
+  struct LoadedKernel {
+    ze_kernel_handle_t handle = nullptr;  // null if the kernel is not loaded
+    ze_kernel_handle_t raw = nullptr;     // the driver's own handle
   };
   struct LoadedModule {
     const kernels::ModuleImage* image;
@@ -103,9 +108,12 @@ class LevelZeroDevice final : public Device {
   ze_driver_handle_t driver_ = nullptr;
   ze_device_handle_t device_ = nullptr;
   ze_context_handle_t context_ = nullptr;
+  // The driver's own handles, for functions that were found by name.
+  ze_driver_handle_t raw_driver_ = nullptr;
+  ze_device_handle_t raw_device_ = nullptr;
   Functions functions_;
-  bool takes_pageable_ = false;              // see xpud_back_end_t
-  std::vector<ze_kernel_handle_t> kernels_;  // by Kernel::index
+  bool takes_pageable_ = false;        // see xpud_back_end_t
+  std::vector<LoadedKernel> kernels_;  // by Kernel::index
   std::vector<LoadedModule> modules_;
   std::vector<LevelZeroQueue*> queues_;
   std::unique_ptr<Background> background_;

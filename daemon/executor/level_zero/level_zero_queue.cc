@@ -11,8 +11,9 @@ constexpr uint64_t kFewGroups = 8;  // launched as one group
 
 }  // namespace
 
-LevelZeroQueue::LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list, bool in_order)
-    : device_(device), list_(list), in_order_(in_order) {
+LevelZeroQueue::LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list,
+                               ze_command_list_handle_t raw_list, bool in_order)
+    : device_(device), list_(list), raw_list_(raw_list), in_order_(in_order) {
   device_.queues_.push_back(this);
 }
 
@@ -33,7 +34,7 @@ absl::Status LevelZeroQueue::LaunchKernel(const kernels::Kernel& kernel,
                                           const void* const* arguments, const void* part) {
   ASSIGN_OR_RETURN(ze_kernel_handle_t handle, device_.Load(kernel));
   RETURN_IF_ERROR(Order());
-  RETURN_IF_ZE_ERROR(device_.functions_.launch(list_, handle, {groups[0], groups[1], groups[2]},
+  RETURN_IF_ZE_ERROR(device_.functions_.launch(raw_list_, handle, {groups[0], groups[1], groups[2]},
                                                {group_size[0], group_size[1], group_size[2]}, arguments, part,
                                                nullptr, 0, nullptr));
   return absl::OkStatus();
@@ -95,7 +96,7 @@ absl::Status LevelZeroQueue::Zero(void* target, uint64_t bytes) {
 
 absl::Status LevelZeroQueue::WriteValue(uint64_t* word, uint64_t value) {
   RETURN_IF_ERROR(Order());
-  RETURN_IF_ZE_ERROR(device_.functions_.write_value(list_, word, value));
+  RETURN_IF_ZE_ERROR(device_.functions_.write_value(raw_list_, word, value));
   return absl::OkStatus();
 }
 
@@ -106,14 +107,14 @@ absl::Status LevelZeroQueue::WriteTimestamp(uint64_t* word) {
 }
 
 absl::Status LevelZeroQueue::BeginRecording() {
-  RETURN_IF_ZE_ERROR(device_.functions_.begin_capture(list_, nullptr));
+  RETURN_IF_ZE_ERROR(device_.functions_.begin_capture(raw_list_, nullptr));
   return absl::OkStatus();
 }
 
 absl::StatusOr<RecordedCommands> LevelZeroQueue::EndRecording() {
   const LevelZeroDevice::Functions& functions = device_.functions_;
   xpud_graph_handle_t graph = nullptr;
-  RETURN_IF_ZE_ERROR(functions.end_capture(list_, &graph, nullptr));
+  RETURN_IF_ZE_ERROR(functions.end_capture(raw_list_, &graph, nullptr));
   xpud_executable_graph_handle_t executable = nullptr;
   const ze_result_t instantiated = functions.instantiate(graph, &executable, nullptr);
   functions.destroy_graph(graph);
@@ -125,13 +126,13 @@ absl::StatusOr<uint32_t> LevelZeroQueue::CountRecorded() const {
   uint32_t count = 0;
   if (device_.functions_.count_captured == nullptr)
     return absl::UnimplementedError("the driver cannot count");
-  RETURN_IF_ZE_ERROR(device_.functions_.count_captured(list_, &count));
+  RETURN_IF_ZE_ERROR(device_.functions_.count_captured(raw_list_, &count));
   return count;
 }
 
 void LevelZeroQueue::DiscardRecording() {
   xpud_graph_handle_t graph = nullptr;
-  if (device_.functions_.end_capture(list_, &graph, nullptr) == ZE_RESULT_SUCCESS)
+  if (device_.functions_.end_capture(raw_list_, &graph, nullptr) == ZE_RESULT_SUCCESS)
     device_.functions_.destroy_graph(graph);
 }
 
@@ -151,12 +152,13 @@ absl::StatusOr<uint64_t> LevelZeroQueue::Ask(const kernels::Kernel& kernel,
 
 absl::Status LevelZeroQueue::Replay(const RecordedCommands& recorded) {
   RETURN_IF_ERROR(Order());
-  RETURN_IF_ZE_ERROR(device_.functions_.append_graph(list_, recorded.handle_, nullptr, nullptr, 0, nullptr));
+  RETURN_IF_ZE_ERROR(
+      device_.functions_.append_graph(raw_list_, recorded.handle_, nullptr, nullptr, 0, nullptr));
   return absl::OkStatus();
 }
 
 absl::Status LevelZeroQueue::Synchronize(uint64_t timeout_ns) {
-  RETURN_IF_ZE_ERROR(device_.functions_.synchronize(list_, timeout_ns));
+  RETURN_IF_ZE_ERROR(device_.functions_.synchronize(raw_list_, timeout_ns));
   return absl::OkStatus();
 }
 

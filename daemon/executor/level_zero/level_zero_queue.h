@@ -11,8 +11,10 @@ namespace xpud::executor {
 
 class LevelZeroQueue final : public DeviceQueue {
  public:
-  // `in_order`: the list runs its appends in order; otherwise a barrier precedes each append.
-  LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list, bool in_order);
+  // `raw_list`: the driver's own handle of `list`. `in_order`: the list runs its appends in order; otherwise
+  // a barrier precedes each append.
+  LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list, ze_command_list_handle_t raw_list,
+                 bool in_order);
   ~LevelZeroQueue() override;
   LevelZeroQueue(const LevelZeroQueue&) = delete;
   LevelZeroQueue& operator=(const LevelZeroQueue&) = delete;
@@ -51,6 +53,7 @@ class LevelZeroQueue final : public DeviceQueue {
 
   LevelZeroDevice& device_;
   ze_command_list_handle_t list_;
+  ze_command_list_handle_t raw_list_;
   bool in_order_;
   // Where LaunchFor stopped: these launches (null: it did not stop), the index of the launch, and its first
   // group that has not run.
