@@ -17,11 +17,13 @@ class ReaderBudget {
   uint64_t due_ns() const { return due_ns_; }
   // A visit took the lane from `began` to `ended`.
   void Spend(uint64_t began, uint64_t ended) {
-    const uint64_t taken = std::min(ended - std::min(began, ended), kMaxCountedNs);
+    const uint64_t taken = kWakeNs + std::min(ended - std::min(began, ended), kMaxCountedNs);
     due_ns_ = ended + (kPart - 1) * taken;
   }
 
  private:
+  // What it costs a lane to be woken for a visit.
+  static constexpr uint64_t kWakeNs = 5'000;
   // A thread may lose its core during a visit, which is not the visit's cost.
   static constexpr uint64_t kMaxCountedNs = 2'000'000;
 
