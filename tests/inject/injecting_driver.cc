@@ -135,6 +135,7 @@ XPUD_INJECT_TABLE(zeGetDriverProcAddrTable, ze_driver_dditable_t) {
 XPUD_INJECT_TABLE(zeGetDeviceProcAddrTable, ze_device_dditable_t) {
   XPUD_WRAP(zeDeviceGet, pfnGet);
   XPUD_WRAP(zeDeviceGetProperties, pfnGetProperties);
+  XPUD_WRAP(zeDeviceGetComputeProperties, pfnGetComputeProperties);
   XPUD_WRAP(zeDeviceGetModuleProperties, pfnGetModuleProperties);
   XPUD_WRAP(zeDeviceGetMemoryProperties, pfnGetMemoryProperties);
 }
