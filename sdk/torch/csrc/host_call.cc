@@ -52,12 +52,6 @@ bool MayMixDevices(const c10::OperatorHandle& op) {
          name.starts_with("aten::_fused_");
 }
 
-// These write one value everywhere, so elements may share memory. Some CPU kernels cannot write such tensors
-// but do not check.
-bool MayWriteOverlap(const c10::OperatorHandle& op) {
-  return op.operator_name().name == "aten::masked_fill_" || op.operator_name().name == "aten::fill_";
-}
-
 // Reads memory outside the tensor that it is given.
 bool ReadsWholeStorage(const c10::OperatorHandle& op) {
   return op.operator_name().name.starts_with("aten::as_strided");
@@ -338,6 +332,12 @@ IValue ReplaceGenerator(const IValue& value, c10::Device device) {
 }
 
 }  // namespace
+
+bool MayWriteOverlap(const c10::OperatorHandle& op) {
+  static constexpr std::string_view kNames[] = {"aten::fill_", "aten::masked_fill_", "aten::tril_",
+                                                "aten::triu_", "aten::baddbmm_"};
+  return std::ranges::find(kNames, op.operator_name().name) != std::end(kNames);
+}
 
 void CallOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),

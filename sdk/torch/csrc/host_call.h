@@ -16,6 +16,11 @@ namespace xpud::shim {
 // one, the device tensor or a view of it is returned. Raises the CPU kernel's errors. Raises RuntimeError if
 // arguments are on different devices (a CPU tensor without dimensions is always accepted), and
 // NotImplementedError if the CPU has no kernel either.
+// Raises PyTorch's error if it writes tensors whose elements share memory, unless MayWriteOverlap.
 void CallOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// Whether the CPU's kernel writes tensors whose elements share memory. Others raise an error, or cannot write
+// them but do not check.
+bool MayWriteOverlap(const c10::OperatorHandle& op);
 
 }  // namespace xpud::shim

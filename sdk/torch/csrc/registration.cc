@@ -13,6 +13,7 @@
 
 #include "sdk/torch/csrc/boxed_op.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/host_call.h"
 #include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/map.h"
 #include "sdk/torch/csrc/reduce.h"
@@ -178,6 +179,12 @@ class CopyingVariant final : public c10::OperatorKernel {
     for (size_t i = 0; i < results; ++i) {
       targets.push_back(values[variant_ == Variant::kOut ? inputs + i : 0].toTensor());
     }
+    const auto shares = [](const at::Tensor& target) {
+      return at::has_internal_overlap(target) == at::MemOverlap::Yes;
+    };
+    // What the elements then have depends on the order in which the CPU writes them.
+    if (MayWriteOverlap(op) && std::ranges::any_of(targets, shares)) [[unlikely]]
+      return CallOnHost(op, stack);
     Stack inner(values.begin(), values.begin() + static_cast<ptrdiff_t>(inputs));
     for (const at::Tensor& target : targets) CheckOverlaps(target, inner);
     if (variant_ == Variant::kOut) ComputeInTypeOf(targets[0], inner);

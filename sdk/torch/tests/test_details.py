@@ -180,6 +180,26 @@ class ErrorTest(unittest.TestCase):
         self.assertEqual(f("cpu", 2, 3).copy_(f("xpud", 3)).tolist(), [[1, 2, 3]] * 2)
 
 
+class SharedElementsTest(unittest.TestCase):
+    def test_what_the_cpu_writes_is_written(self):
+        calls = {
+            "tril_": lambda x: x.tril_(),
+            "triu_": lambda x: x.triu_(1),
+            "index_put_": lambda x: x.index_put_((i(x.device, 0, 1),), torch.ones(2, 3, device=x.device), accumulate=True),
+            "baddbmm_": lambda x: x[None].baddbmm_(torch.ones(1, 3, 3, device=x.device), torch.ones(1, 3, 3, device=x.device)),
+            "masked_fill_": lambda x: x.masked_fill_(torch.ones(3, 3, dtype=torch.bool, device=x.device), 5),
+        }
+        for name, call in calls.items():
+            with self.subTest(name):
+                there, here = (torch.arange(1.0, 4, device=device)[None].expand(3, 3) for device in ("xpud", "cpu"))
+                call(there)
+                call(here)
+                self.assertEqual(there.cpu().tolist(), here.tolist())
+        for device in ("xpud", "cpu"):
+            with self.assertRaisesRegex(RuntimeError, "more than one element"):
+                torch.ones(3, device=device)[None].expand(3, 3).add_(1)
+
+
 class WarningTest(unittest.TestCase):
     def test_deviation_of_one_number(self):
         for name in ("std", "var", "std_mean", "var_mean"):
