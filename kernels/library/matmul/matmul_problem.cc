@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/matmul.h"
 
 namespace xpud::kernels::matmul {
 namespace {
@@ -101,8 +102,8 @@ absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call) {
   p.b = StridesOf(b);
   p.out = StridesOf(out);
   p.in = p.b_source = p.out_type = a.dtype;
-  p.activation =
-      static_cast<ops::Activation>(call.attributes.size() > 2 ? call.attributes[2].AsInteger() : 0);
+  const int64_t mode = call.attributes.size() > 2 ? call.attributes[2].AsInteger() : 0;
+  p.activation = static_cast<ops::Activation>(mode & ~ops::kDeterministicProduct);
   read.operands = {static_cast<const std::byte*>(a.data),
                    static_cast<const std::byte*>(b.data),
                    nullptr,
@@ -111,8 +112,7 @@ absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call) {
                    1};
   if (!call.attributes.empty()) read.operands.beta = call.attributes[0].AsReal();
   if (call.attributes.size() > 1) read.operands.alpha = call.attributes[1].AsReal();
-  const bool deterministic = call.attributes.size() > 3 && call.attributes[3].AsInteger() != 0;
-  if (!deterministic) read.b_content = b.content;
+  if ((mode & ops::kDeterministicProduct) == 0) read.b_content = b.content;
   if (call.inputs.size() > 2 && call.inputs[2].present && read.operands.beta != 0) {
     p.has_c = true;
     p.c = StridesOf(call.inputs[2]);

@@ -1,6 +1,6 @@
 // Matrix product: out[B?,M,N] = activation(alpha * a @ b + beta * c) <- a[B?,M,K], b[B?,K,N], c? (broadcast
-// to out). Deterministic products of equal operands have equal bits. Others may differ in the last bits once
-// the device keeps b in a layout of its own.
+// to out). Products of equal operands may differ in the last bits once the device keeps b in a layout of its
+// own, unless the call asks for a deterministic one (matmul.h).
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/family.h"
@@ -11,10 +11,8 @@ namespace {
 
 constexpr Parameter kOut[] = {{"out"}};
 constexpr Parameter kInputs[] = {{"a"}, {"b"}, {"c", kOptional}};
-constexpr Attribute kAttributes[] = {{"beta", AttributeType::kReal},
-                                     {"alpha", AttributeType::kReal},
-                                     {"activation", AttributeType::kInteger},
-                                     {"deterministic", AttributeType::kBool, /*required=*/false}};
+constexpr Attribute kAttributes[] = {
+    {"beta", AttributeType::kReal}, {"alpha", AttributeType::kReal}, {"activation", AttributeType::kInteger}};
 
 absl::Status Check(const Call& call) {
   const Operand &out = call.outputs[0], &a = call.inputs[0], &b = call.inputs[1], &c = call.inputs[2];

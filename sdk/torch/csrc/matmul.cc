@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "proto/ops/matmul.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
@@ -266,15 +267,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 void LaunchProduct(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c,
                    double beta, double alpha, int device) {
   const std::array<TensorRef, 3> inputs = {a, b, c};
-  const std::array<ops::Number, 4> attributes = {
-      ops::Number::Real(beta), ops::Number::Real(alpha),
-      ops::Number::Integer(static_cast<int64_t>(ops::Activation::kNone)), ops::Number::Integer(1)};
-  const bool deterministic = at::globalContext().deterministicAlgorithms();
+  int64_t mode = static_cast<int64_t>(ops::Activation::kNone);
+  if (at::globalContext().deterministicAlgorithms()) mode |= ops::kDeterministicProduct;
+  const std::array<ops::Number, 3> attributes = {ops::Number::Real(beta), ops::Number::Real(alpha),
+                                                 ops::Number::Integer(mode)};
   Execute({.row = &MatmulRow(),
            .compute = a.dtype,
            .outputs = {&out, 1},
            .inputs = inputs,
-           .attributes = std::span(attributes).first(deterministic ? 4 : 3)},
+           .attributes = attributes},
           device);
 }
 
