@@ -35,7 +35,7 @@ class WrappedHandles(DaemonTest):
         client = self.client(TRAINING)
         self.assertEqual([client.hear(), client.hear()], ["right", "right"])
 
-    def test_devices_and_sensors_are_listed(self):
+    def test_devices_are_listed(self):
         self.assertEqual(len(self.daemon.devices()), 1)
         self.assertIn("cpu", self.daemon.ask("devices").lower())
 
