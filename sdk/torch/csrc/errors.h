@@ -9,7 +9,7 @@
 
 namespace xpud::shim {
 
-// Out of memory: torch.OutOfMemoryError. OutOfRange: torch.xpud.IndexError. Unimplemented:
+// Out of memory: torch.OutOfMemoryError. OutOfRange: torch.xpud.InvalidIndexError. Unimplemented:
 // NotImplementedError. Unavailable: torch.AcceleratorError. Cancelled: the Python exception that a signal
 // handler raised. Any other status: RuntimeError.
 [[noreturn]] void Throw(const absl::Status& status);
