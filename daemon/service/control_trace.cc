@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -277,6 +278,7 @@ absl::Status TraceReader::Read(const v1::ReadProfileRequest& request, v1::ReadPr
   records.reserve(kReply);
   Names names;
   names.reserve(kReply);
+  const trace::Profile* read = nullptr;
   bool found = false, more = true;
   uint64_t next = request.from();
   while (more && records.size() < kReply) {
@@ -286,6 +288,8 @@ absl::Status TraceReader::Read(const v1::ReadProfileRequest& request, v1::ReadPr
       if (recorder == nullptr || recorder->profile(audience_) == nullptr) return;
       found = true;
       const trace::Profile& profile = *recorder->profile(audience_);
+      // Another one may have begun since the last visit: its numbers and names are others.
+      if (std::exchange(read, &profile) != &profile && !records.empty()) return;
       const trace::Ring<CommandRecord>& ring = profile.records;
       const uint64_t first = std::min(std::max(next, ring.first()), ring.added());
       next = std::min(first + kProfilePiece, ring.added());
