@@ -54,10 +54,12 @@ for kind in ("float16", "bfloat16"):
     listed("native_batch_norm _native_batch_norm_legit", "out/refused", FLOAT32_MOMENTS, kind)
 listed("native_batch_norm _native_batch_norm_legit normal.number_mean", "out/accepted", "an out= of another shape is resized, as for other operators; the CPU's kernel refuses it")
 for what in ("strides", "operand strides"):
-    listed("nn.functional.conv3d nn.functional.conv_transpose3d", f"layouts/{what}", "channels-last if the input is, as on CUDA; some of the CPU's kernels are not", sometimes=True)
+    listed("nn.functional.conv3d nn.functional.conv_transpose3d nn.Conv3d nn.ConvTranspose3d nn.LazyConv3d nn.LazyConvTranspose3d", f"layouts/{what}", "channels-last if the input is, as on CUDA; some of the CPU's kernels are not", sometimes=True)
 listed("native_group_norm", "layouts/accepted", "the CPU wants a contiguous operand; here, as on CUDA, none is needed")
 listed("native_group_norm", "strided gradients/accepted", "the CPU wants a contiguous operand; here, as on CUDA, none is needed", "float32")
 listed("native_group_norm", "layouts/values", "PyTorch's CPU kernel reads an expanded operand as if it were contiguous")
+listed("nn.CTCLoss", "layouts/values", "PyTorch's CPU kernel reads beyond concatenated targets that are strided", "float32", sometimes=True)
+listed("nn.NLLLoss", "layouts/accepted", "the gradient of a channels-last operand is refused on the CPU", "float32", sometimes=True)
 listed("masked.median", "layouts/values", "PyTorch's CPU kernel reads an expanded operand as if it were contiguous")
 listed("nn.functional.max_pool1d", "bits/values", "PyTorch's CPU kernel does not see the negative bit", "float32")
 listed("nn.functional.gelu", "out/values", "PyTorch's CPU kernel does not write to a strided out=", "float32")
