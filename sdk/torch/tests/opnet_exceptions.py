@@ -59,7 +59,7 @@ listed("native_group_norm", "layouts/accepted", "the CPU wants a contiguous oper
 listed("native_group_norm", "strided gradients/accepted", "the CPU wants a contiguous operand; here, as on CUDA, none is needed", "float32")
 listed("native_group_norm", "layouts/values", "PyTorch's CPU kernel reads an expanded operand as if it were contiguous")
 listed("nn.CTCLoss", "layouts/values", "PyTorch's CPU kernel reads beyond concatenated targets that are strided", "float32", sometimes=True)
-listed("nn.NLLLoss", "layouts/accepted", "the gradient of a channels-last operand is refused on the CPU", "float32", sometimes=True)
+listed("nn.NLLLoss", "layouts/accepted", "the gradient of a channels-last operand is refused on the CPU", sometimes=True)
 listed("masked.median", "layouts/values", "PyTorch's CPU kernel reads an expanded operand as if it were contiguous")
 listed("nn.functional.max_pool1d", "bits/values", "PyTorch's CPU kernel does not see the negative bit", "float32")
 listed("nn.functional.gelu", "out/values", "PyTorch's CPU kernel does not write to a strided out=", "float32")
