@@ -141,7 +141,7 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
                                                .cache_directory = cache_directory,
                                                .workers = static_cast<int>(properties.compute_units),
                                                .on_ready = wake,
-                                               .elsewhere = properties.replaceable,
+                                               .elsewhere = !properties.synchronous,
                                                .most_groups = properties.most_groups,
                                                .test_kernels = options.test_kernels};
     library.forget = [raw = device.get()](auto& kernels) { raw->Forget(kernels); };

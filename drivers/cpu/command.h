@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,8 @@ class Command {
   virtual ~Command() = default;
 
   bool waits() const { return !sync_.waits.empty(); }
+  // Whether it runs after all earlier commands of a list, and before all later ones.
+  virtual bool is_barrier() const { return false; }
   // Returns false, without doing anything, if `stop` was set before the awaited events were signalled.
   bool Run(WorkerPool& pool, const std::atomic<bool>& stop) const {
     for (const auto& event : sync_.waits) {
@@ -54,6 +57,7 @@ template <typename Operation>
 class CommandOf final : public Command {
  public:
   CommandOf(Operation operation, const Sync& sync) : Command(sync), operation_(std::move(operation)) {}
+  bool is_barrier() const override { return std::is_same_v<Operation, Nothing>; }
 
  private:
   bool Work(WorkerPool& pool, const std::atomic<bool>&) const override {

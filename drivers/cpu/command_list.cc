@@ -100,7 +100,7 @@ ze_result_t ImmediateList::EndCapture(std::unique_ptr<Graph>& graph) {
 }
 
 WorkerPool* ImmediateList::PoolIfReady(const Sync& sync) {
-  if (captured_ != nullptr || !lane_->idle()) return nullptr;
+  if (captured_ != nullptr || !lane_->in_order() || !lane_->idle()) return nullptr;
   for (const Event* event : sync.waits) {
     if (!static_cast<const CpuEvent*>(event)->state().signalled()) return nullptr;
   }

@@ -27,7 +27,7 @@ class CpuContext final : public Context {
 
  private:
   ze_result_t AllocateBlock(const MemoryRequest& request, std::unique_ptr<MemoryBlock>& block) override;
-  std::shared_ptr<Lane> CreateLane(CpuDevice& device);
+  std::shared_ptr<Lane> CreateLane(CpuDevice& device, bool in_order = true);
 
   CpuDevice& first_;
 };

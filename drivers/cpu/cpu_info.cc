@@ -162,6 +162,8 @@ CpuInfo ReadCpuInfo() {
 
 uint32_t DeviceCount() { return ReadVariable("XPUD_CPU_DEVICES", kMaxCpuDevices).value_or(1); }
 
+bool IsPlain() { return ReadVariable("XPUD_CPU_PLAIN", 1).has_value(); }
+
 uint32_t UsableCpus() {
   if (const auto asked = ReadVariable("XPUD_CPU_WORKERS", 1024)) return *asked;
   cpu_set_t mask;

@@ -23,6 +23,7 @@ CpuInfo ReadCpuInfo();
 // kMaxCpuDevices, otherwise 1. Tests use it to have a machine with several devices.
 inline constexpr uint32_t kMaxCpuDevices = 16;
 uint32_t DeviceCount();
+bool IsPlain();  // XPUD_CPU_PLAIN=1: see driver.h
 
 // Returns the number of CPUs that the affinity mask and the CPU quota allow, or XPUD_CPU_WORKERS if that is
 // set to a number from 1 to 1024.

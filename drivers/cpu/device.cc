@@ -99,6 +99,7 @@ void CpuDevice::GetImageProperties(ze_device_image_properties_t& properties) con
 
 void CpuDevice::GetExternalMemoryProperties(ze_device_external_memory_properties_t& properties) const {
   properties = {};
+  if (!driver()->HasExtensions()) return;
   properties.memoryAllocationImportTypes = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD;
   properties.memoryAllocationExportTypes = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD;
 }

@@ -6,7 +6,7 @@
 
 namespace xpud::drivers::cpu {
 
-CpuDriver::CpuDriver() {
+CpuDriver::CpuDriver() : plain_(IsPlain()) {
   const uint32_t count = DeviceCount();
   for (uint32_t i = 0; i < count; ++i) devices_.push_back(new CpuDevice(this, i, count));
 }

@@ -18,17 +18,28 @@ inline constexpr xpud_back_end_t kBackEnd = {.name = "cpu",
                                              .append_threads = 1,
                                              .takes_pageable = 1};
 
+// With XPUD_CPU_PLAIN=1, for tests: like the driver of another vendor, without our extensions. Its immediate
+// lists run nothing during the append, and keep no order but that of barriers.
+inline constexpr xpud_back_end_t kPlainBackEnd = [] {
+  xpud_back_end_t plain = kBackEnd;
+  plain.synchronous = 0;
+  plain.takes_pageable = 0;
+  return plain;
+}();
+
 class CpuDriver final : public Driver {
  public:
   CpuDriver();
 
-  const xpud_back_end_t& BackEnd() const override { return kBackEnd; }
+  const xpud_back_end_t& BackEnd() const override { return plain_ ? kPlainBackEnd : kBackEnd; }
+  bool HasExtensions() const override { return !plain_; }
   void GetProperties(ze_driver_properties_t& properties) const override;
   void GetIpcProperties(ze_driver_ipc_properties_t& properties) const override { properties.flags = 0; }
   std::span<Device* const> Devices() const override { return devices_; }
   ze_result_t CreateContext(const ze_context_desc_t& desc, std::unique_ptr<Context>& context) override;
 
  private:
+  const bool plain_;
   std::vector<Device*> devices_;  // at least one; owned by the handle table, as every device is
 };
 

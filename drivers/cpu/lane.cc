@@ -3,8 +3,15 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
 
 namespace xpud::drivers::cpu {
+namespace {
+
+// How long a command out of order waits for others that overtake it.
+constexpr std::chrono::microseconds kOvertakingTime(20);
+
+}  // namespace
 
 Lane::~Lane() {
   std::thread thread;
@@ -50,9 +57,22 @@ std::unique_ptr<Command> Lane::Next() {
   MutexLock lock(mutex_);
   while (queue_.empty() && !stopping_.load()) work_.Wait(mutex_);
   if (stopping_.load()) return nullptr;
-  std::unique_ptr<Command> command = std::move(queue_.front());
-  queue_.pop_front();
+  size_t next = 0;
+  if (!in_order_) {
+    if (queue_.size() == 1 && !queue_.front()->is_barrier()) work_.WaitFor(mutex_, kOvertakingTime);
+    next = NextOutOfOrder();
+  }
+  std::unique_ptr<Command> command = std::move(queue_[next]);
+  queue_.erase(queue_.begin() + static_cast<ptrdiff_t>(next));
   return command;
+}
+
+// The last command before the next barrier that waits for no event.
+size_t Lane::NextOutOfOrder() const {
+  size_t next = 0;
+  for (size_t i = 0; i < queue_.size() && !queue_[i]->is_barrier(); ++i)
+    if (!queue_[i]->waits()) next = i;
+  return next;
 }
 
 void Lane::Finish() {

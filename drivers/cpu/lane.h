@@ -1,4 +1,5 @@
-// Runs a device's commands in order on a thread of its own, started when first needed. REQUIRES: one thread
+// Runs a device's commands on a thread of its own, started when first needed: in order, or, for tests, as far
+// out of order as barriers allow. REQUIRES: one thread
 // enqueues at a time; any thread may wait. Destroying a lane drops commands that have not run.
 #pragma once
 
@@ -17,10 +18,11 @@ namespace xpud::drivers::cpu {
 
 class Lane final : public Timeline {
  public:
-  explicit Lane(CpuDevice& device) : device_(device) {}
+  Lane(CpuDevice& device, bool in_order) : device_(device), in_order_(in_order) {}
   ~Lane() override;
 
   CpuDevice& device() const { return device_; }
+  bool in_order() const { return in_order_; }
   // Whether all enqueued commands are done; their effects are then visible to the caller.
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
   // Throws bad_alloc or system_error; then nothing was enqueued.
@@ -31,8 +33,10 @@ class Lane final : public Timeline {
   void Serve() ABSL_LOCKS_EXCLUDED(mutex_);
   std::unique_ptr<Command> Next() ABSL_LOCKS_EXCLUDED(mutex_);
   void Finish() ABSL_LOCKS_EXCLUDED(mutex_);
+  size_t NextOutOfOrder() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   CpuDevice& device_;
+  const bool in_order_;
   std::atomic<uint64_t> pending_{0};
   std::atomic<bool> stopping_{false};
   mutable Mutex mutex_;

@@ -52,6 +52,9 @@ class Driver : public Object {
   virtual void GetProperties(ze_driver_properties_t& properties) const = 0;
   virtual void GetIpcProperties(ze_driver_ipc_properties_t& properties) const = 0;
   virtual std::span<Device* const> Devices() const = 0;
+  // Whether it has the extensions of proto/base/ze_ext.h, beyond xpudDriverGetBackEnd; otherwise it is a
+  // driver of API 1.3.
+  virtual bool HasExtensions() const { return true; }
   // Returns a function that only this back end offers, or null.
   virtual void* FindExtensionFunction(const char*) const { return nullptr; }
   virtual ze_result_t CreateContext(const ze_context_desc_t& desc, std::unique_ptr<Context>& context) = 0;

@@ -23,8 +23,7 @@ ze_result_t Get(uint32_t* count, ze_driver_handle_t* drivers) {
 ze_result_t GetApiVersion(ze_driver_handle_t handle, ze_api_version_t* version) {
   XPUD_FIND(Driver, driver, handle);
   XPUD_NOT_NULL(version);
-  static_cast<void>(driver);
-  *version = ZE_API_VERSION_CURRENT;
+  *version = driver.HasExtensions() ? ZE_API_VERSION_CURRENT : ZE_API_VERSION_1_3;
   return ZE_RESULT_SUCCESS;
 }
 
@@ -46,8 +45,7 @@ ze_result_t GetExtensionProperties(ze_driver_handle_t handle, uint32_t* count,
                                    ze_driver_extension_properties_t* out) {
   XPUD_FIND(Driver, driver, handle);
   XPUD_NOT_NULL(count);
-  static_cast<void>(driver);
-  return Answer(Extensions(), count, out,
+  return Answer(Extensions(driver), count, out,
                 [](ze_driver_extension_properties_t& to, const Extension& extension) {
                   std::strncpy(to.name, extension.name, sizeof(to.name) - 1);
                   to.name[sizeof(to.name) - 1] = '\0';
@@ -59,8 +57,8 @@ ze_result_t GetExtensionFunctionAddress(ze_driver_handle_t handle, const char* n
   XPUD_FIND(Driver, driver, handle);
   XPUD_NOT_NULL(name);
   XPUD_NOT_NULL(address);
-  *address = FindExtensionFunction(name);
-  if (*address == nullptr) *address = driver.FindExtensionFunction(name);
+  *address = FindExtensionFunction(driver, name);
+  if (*address == nullptr && driver.HasExtensions()) *address = driver.FindExtensionFunction(name);
   return *address == nullptr ? ZE_RESULT_ERROR_INVALID_ARGUMENT : ZE_RESULT_SUCCESS;
 }
 

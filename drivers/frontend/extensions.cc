@@ -3,6 +3,7 @@
 #include <level_zero/ze_api.h>
 
 #include <cstring>
+#include <string_view>
 
 #include "drivers/frontend/driver.h"
 #include "drivers/frontend/entry.h"
@@ -64,6 +65,7 @@ ze_result_t GetLoadReport(const char** report) {
   return ZE_RESULT_SUCCESS;
 }
 
+// The last one is ours.
 constexpr Extension kExtensions[] = {
     {ZE_MEMORY_FREE_POLICIES_EXT_NAME, ZE_MEMORY_FREE_POLICIES_EXT_VERSION_CURRENT},
     {ZE_EVENT_QUERY_TIMESTAMPS_EXP_NAME, ZE_EVENT_QUERY_TIMESTAMPS_EXP_VERSION_CURRENT},
@@ -108,7 +110,10 @@ static_assert(std::is_same_v<decltype(&GetLoadReport), xpud_pfnGetLoadReport_t>)
 
 }  // namespace
 
-std::span<const Extension> Extensions() { return kExtensions; }
+std::span<const Extension> Extensions(const Driver& driver) {
+  const std::span<const Extension> all = kExtensions;
+  return driver.HasExtensions() ? all : all.first(all.size() - 1);
+}
 
 void* Find(std::span<const NamedFunction> functions, const char* name) {
   for (const NamedFunction& function : functions)
@@ -116,6 +121,9 @@ void* Find(std::span<const NamedFunction> functions, const char* name) {
   return nullptr;
 }
 
-void* FindExtensionFunction(const char* name) { return Find(kFunctions, name); }
+void* FindExtensionFunction(const Driver& driver, const char* name) {
+  constexpr std::string_view kAlways = "xpudDriverGetBackEnd";
+  return driver.HasExtensions() || name == kAlways ? Find(kFunctions, name) : nullptr;
+}
 
 }  // namespace xpud::drivers

@@ -1,4 +1,4 @@
-// Extensions of API 1.4: their names, and functions found by name. Constant; thread-safe.
+// A driver's extensions of API 1.4: their names, and functions found by name. Constant; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,14 @@
 
 namespace xpud::drivers {
 
+class Driver;
+
 struct Extension {
   const char* name;
   uint32_t version;
 };
 
-std::span<const Extension> Extensions();
+std::span<const Extension> Extensions(const Driver& driver);
 
 struct NamedFunction {
   const char* name;
@@ -20,6 +22,6 @@ struct NamedFunction {
 
 // Both return null if there is no such function.
 void* Find(std::span<const NamedFunction> functions, const char* name);
-void* FindExtensionFunction(const char* name);
+void* FindExtensionFunction(const Driver& driver, const char* name);  // of those that all back ends offer
 
 }  // namespace xpud::drivers

@@ -24,6 +24,15 @@ inline ze_result_t InitWithOurDriver() {
 class DriverTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
+    Open();
+    if (driver_ == nullptr) return;
+    launch_ =
+        Extension<xpud_pfnAppendLaunchKernelWithArguments_t>("zeCommandListAppendLaunchKernelWithArguments");
+    synchronize_ = Extension<xpud_pfnCommandListHostSynchronize_t>("zeCommandListHostSynchronize");
+    write_ = Extension<xpud_pfnAppendWriteValue64_t>("xpudCommandListAppendWriteValue64");
+  }
+  // Finds driver and device, and creates a context.
+  void Open() {
     ASSERT_EQ(InitWithOurDriver(), ZE_RESULT_SUCCESS);
     FindDriver();
     if (driver_ == nullptr) GTEST_SKIP() << LoadReport();
@@ -31,10 +40,6 @@ class DriverTest : public ::testing::TestWithParam<const char*> {
     ASSERT_EQ(zeDeviceGet(driver_, &count, &device_), ZE_RESULT_SUCCESS);
     const ze_context_desc_t desc{ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
     ASSERT_EQ(zeContextCreate(driver_, &desc, &context_), ZE_RESULT_SUCCESS);
-    launch_ =
-        Extension<xpud_pfnAppendLaunchKernelWithArguments_t>("zeCommandListAppendLaunchKernelWithArguments");
-    synchronize_ = Extension<xpud_pfnCommandListHostSynchronize_t>("zeCommandListHostSynchronize");
-    write_ = Extension<xpud_pfnAppendWriteValue64_t>("xpudCommandListAppendWriteValue64");
   }
   void TearDown() override {
     if (context_ != nullptr) EXPECT_EQ(zeContextDestroy(context_), ZE_RESULT_SUCCESS);

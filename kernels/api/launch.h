@@ -33,11 +33,18 @@ struct ModuleImage {
 // The types of a compiled kernel's arguments. Pointers are device addresses.
 enum class ArgType : uint8_t { kPointer, kI64, kF32, kF64 };
 
+constexpr uint32_t BytesOf(ArgType type) { return type == ArgType::kF32 ? 4 : 8; }
+
 // A hash of the types of a kernel's arguments, in order. Lists that differ in exactly one type never collide.
 using Signature = uint64_t;
 inline constexpr Signature kNoSignature = 0, kNoArguments = 1;
 constexpr Signature Extend(Signature signature, ArgType next) {
   return signature * 5 + 1 + static_cast<Signature>(next);
+}
+constexpr Signature SignatureOf(std::span<const ArgType> types) {
+  Signature signature = kNoArguments;
+  for (const ArgType type : types) signature = Extend(signature, type);
+  return signature;
 }
 
 // One entry point of a module. Immutable; lives as long as the library, or until Options::forget.
@@ -45,8 +52,13 @@ struct Kernel {
   uint32_t index = 0;  // dense, from 0; the executor's key. Reused once this kernel is forgotten
   const ModuleImage* module = nullptr;
   std::string entry;
+  std::vector<ArgType> arguments{};    // of a compiled kernel
   Signature signature = kNoSignature;  // of a compiled kernel's arguments; vendors' kernels have none
 };
+
+// The threads of a group of a GPU's compiled kernels, and the most bytes of local memory that a group has.
+inline constexpr uint32_t kGpuLanes = 256;
+inline constexpr uint32_t kMostLocalBytes = 48 << 10;
 
 // The most groups that a device runs in one launch, along x, y and z.
 using GroupLimits = std::array<uint32_t, 3>;

@@ -130,11 +130,4 @@ std::vector<ArgType> TypesOf(const Key& key) {
   return types;
 }
 
-template <template <typename> typename Arguments, typename Key>
-Signature SignatureOf(const Key& key) {
-  Signature signature = kNoArguments;
-  for (const ArgType type : TypesOf<Arguments>(key)) signature = Extend(signature, type);
-  return signature;
-}
-
 }  // namespace xpud::kernels

@@ -15,8 +15,6 @@ using ops::DType;
 
 namespace {
 
-uint32_t BytesOf(ArgType type) { return type == ArgType::kF32 ? 4 : 8; }
-
 unsigned GlobalSpace(Target target) { return target == Target::kHost ? 0 : 1; }
 
 const char* TripleOf(Target target) {

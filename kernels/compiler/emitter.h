@@ -25,7 +25,6 @@
 
 namespace xpud::kernels {
 
-inline constexpr uint32_t kGpuLanes = 256;
 inline constexpr uint32_t kWarpLanes = 32;
 inline constexpr uint32_t kGpuWarps = kGpuLanes / kWarpLanes;
 // The largest access of a GPU's lane, in bytes.

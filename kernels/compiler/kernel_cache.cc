@@ -67,8 +67,10 @@ absl::StatusOr<const Kernel*> KernelCache::Settle(Entry& entry) {
     case Code::State::kReady:
       break;
   }
-  entry.made = {TakeIndex(), &entry.code->image(), entry.skeleton->NameOf(entry.key),
-                entry.skeleton->SignatureOf(entry.key)};
+  std::vector<ArgType> arguments = entry.skeleton->ArgumentsOf(entry.key);
+  const Signature signature = SignatureOf(arguments);
+  entry.made = {TakeIndex(), &entry.code->image(), entry.skeleton->NameOf(entry.key), std::move(arguments),
+                signature};
   entry.kernel = &entry.made;
   ++memory_hits_;
   return entry.kernel;

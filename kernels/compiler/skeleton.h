@@ -4,6 +4,7 @@
 #include <cctype>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/compiler/arguments.h"
@@ -19,8 +20,8 @@ class Skeleton {
   virtual std::string NameOf(const KernelKey& key) const = 0;
   // Returns what the key denotes beyond its bits: the formula. Part of the disk cache's key.
   virtual std::string Describe(const KernelKey& key) const = 0;
-  // Returns the signature of the arguments of `key`'s kernel.
-  virtual Signature SignatureOf(const KernelKey& key) const = 0;
+  // Returns the types of the arguments of `key`'s kernel.
+  virtual std::vector<ArgType> ArgumentsOf(const KernelKey& key) const = 0;
   // Opens kernel `name` and fills it. Does not close it.
   virtual absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const = 0;
 };
@@ -40,8 +41,8 @@ class SkeletonOf : public Skeleton {
   std::string Describe(const KernelKey& packed) const final {
     return std::string(Formula(UnpackKey<Key>(packed)));
   }
-  Signature SignatureOf(const KernelKey& packed) const final {
-    return kernels::SignatureOf<Arguments>(UnpackKey<Key>(packed));
+  std::vector<ArgType> ArgumentsOf(const KernelKey& packed) const final {
+    return TypesOf<Arguments>(UnpackKey<Key>(packed));
   }
   absl::Status Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const final {
     const auto key = UnpackKey<Key>(packed);

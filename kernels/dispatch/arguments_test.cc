@@ -71,7 +71,7 @@ TEST(Arguments, AreOfTheTypesAndInTheOrderOfVisit) {
   for (const auto& [at, expected] : {std::pair<size_t, int64_t>{1, 3}, {2, 4}, {3, 7}})
     EXPECT_EQ(*static_cast<const int64_t*>(launch.arguments()[at]), expected);
   EXPECT_EQ(*static_cast<const float*>(launch.arguments()[4]), 2.5f);
-  EXPECT_EQ(launch.signature(), SignatureOf<FillArguments>(key));
+  EXPECT_EQ(launch.signature(), SignatureOf(TypesOf<FillArguments>(key)));
 }
 
 TEST(Arguments, OfAnotherKeyAreRefusedAndTheKernelNamed) {

@@ -1,5 +1,6 @@
 #include "kernels/library/host_modules.h"
 
+#include "absl/strings/str_cat.h"
 #include "kernels/library/cuda/find_library.h"
 
 namespace xpud::kernels {
@@ -15,6 +16,22 @@ const xpud_host_module_t* FindHostModule(std::string_view name) {
   for (const auto& known : kModules)
     if (known.name == name) return known.module;
   return nullptr;
+}
+
+absl::StatusOr<std::vector<uint32_t>> ArgumentBytes(const Kernel& kernel) {
+  std::vector<uint32_t> bytes;
+  if (kernel.signature != kNoSignature) {
+    for (const ArgType type : kernel.arguments) bytes.push_back(BytesOf(type));
+    return bytes;
+  }
+  const bool host = kernel.module->format == ModuleImage::Format::kHost;
+  const xpud_host_module_t* const module = host ? FindHostModule(kernel.module->bytes) : nullptr;
+  for (uint32_t i = 0; module != nullptr && i < module->num_kernels; ++i) {
+    const xpud_host_kernel_t& found = module->kernels[i];
+    if (kernel.entry == found.name)
+      return std::vector<uint32_t>(found.arg_sizes, found.arg_sizes + found.num_args);
+  }
+  return absl::NotFoundError(absl::StrCat("kernel ", kernel.entry, " does not say what arguments it has"));
 }
 
 void LoadGpuLibraries() { cublaslt::LoadLibrary(); }

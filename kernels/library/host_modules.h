@@ -2,8 +2,12 @@
 // and entry. Each module has static lifetime. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
+#include <vector>
 
+#include "absl/status/statusor.h"
+#include "kernels/api/launch.h"
 #include "proto/base/ze_ext.h"
 
 namespace xpud::kernels {
@@ -15,6 +19,9 @@ constexpr std::string_view kOnednnModule = "onednn";
 
 // Returns nullptr if there is none of this name.
 const xpud_host_module_t* FindHostModule(std::string_view name);
+
+// Returns how many bytes each argument of a compiled or HOST kernel has. NotFound for others.
+absl::StatusOr<std::vector<uint32_t>> ArgumentBytes(const Kernel& kernel);
 
 // Loads the libraries that HOST kernels on GPUs use. This takes long, so call it on a separate thread while
 // the device is opened. Ignores errors: the first launch reports a missing library.

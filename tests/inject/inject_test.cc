@@ -117,10 +117,12 @@ absl::Status RunProgram(const std::string& address) {
 struct Mode {
   const char* name;
   std::vector<std::string> flags;
-  bool replaces;  // whether a lost device is replaced
+  bool replaces;       // whether a lost device is replaced
+  bool plain = false;  // a driver without our extensions
 };
 const Mode kModes[] = {{"thread", {"--executor", "thread"}, false},
                        {"asynchronous", {"--executor", "thread", "--asynchronous"}, false},
+                       {"plain", {"--executor", "thread"}, false, true},
                        {"process", {"--executor", "process"}, true}};
 struct Kind {
   const char* name;
@@ -136,8 +138,12 @@ class Injection : public ::testing::TestWithParam<Mode> {
   Injection() {
     char pattern[] = "/tmp/xpud-inject-XXXXXX";
     folder_ = mkdtemp(pattern);
+    if (GetParam().plain) setenv("XPUD_CPU_PLAIN", "1", 1);
   }
-  ~Injection() override { std::filesystem::remove_all(folder_); }
+  ~Injection() override {
+    unsetenv("XPUD_CPU_PLAIN");
+    std::filesystem::remove_all(folder_);
+  }
 
   uint64_t CountCalls() const {
     InjectedDaemon daemon(folder_, GetParam().flags, {});

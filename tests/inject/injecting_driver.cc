@@ -138,6 +138,7 @@ XPUD_INJECT_TABLE(zeGetDeviceProcAddrTable, ze_device_dditable_t) {
   XPUD_WRAP(zeDeviceGetComputeProperties, pfnGetComputeProperties);
   XPUD_WRAP(zeDeviceGetModuleProperties, pfnGetModuleProperties);
   XPUD_WRAP(zeDeviceGetMemoryProperties, pfnGetMemoryProperties);
+  XPUD_WRAP(zeDeviceGetExternalMemoryProperties, pfnGetExternalMemoryProperties);
 }
 XPUD_INJECT_TABLE(zeGetContextProcAddrTable, ze_context_dditable_t) {
   XPUD_WRAP(zeContextCreate, pfnCreate);
@@ -147,6 +148,7 @@ XPUD_INJECT_TABLE(zeGetCommandListProcAddrTable, ze_command_list_dditable_t) {
   XPUD_WRAP(zeCommandListCreateImmediate, pfnCreateImmediate);
   XPUD_WRAP(zeCommandListDestroy, pfnDestroy);
   XPUD_WRAP(zeCommandListAppendBarrier, pfnAppendBarrier);
+  XPUD_WRAP(zeCommandListAppendLaunchKernel, pfnAppendLaunchKernel);
   XPUD_WRAP(zeCommandListAppendMemoryCopy, pfnAppendMemoryCopy);
   XPUD_WRAP(zeCommandListAppendMemoryFill, pfnAppendMemoryFill);
   XPUD_WRAP(zeCommandListAppendWriteGlobalTimestamp, pfnAppendWriteGlobalTimestamp);
@@ -168,4 +170,17 @@ XPUD_INJECT_TABLE(zeGetModuleBuildLogProcAddrTable, ze_module_build_log_dditable
 XPUD_INJECT_TABLE(zeGetKernelProcAddrTable, ze_kernel_dditable_t) {
   XPUD_WRAP(zeKernelCreate, pfnCreate);
   XPUD_WRAP(zeKernelDestroy, pfnDestroy);
+  XPUD_WRAP(zeKernelSetGroupSize, pfnSetGroupSize);
+  XPUD_WRAP(zeKernelSetArgumentValue, pfnSetArgumentValue);
+  XPUD_WRAP(zeKernelSetIndirectAccess, pfnSetIndirectAccess);
+}
+XPUD_INJECT_TABLE(zeGetEventPoolProcAddrTable, ze_event_pool_dditable_t) {
+  XPUD_WRAP(zeEventPoolCreate, pfnCreate);
+  XPUD_WRAP(zeEventPoolDestroy, pfnDestroy);
+}
+XPUD_INJECT_TABLE(zeGetEventProcAddrTable, ze_event_dditable_t) {
+  XPUD_WRAP(zeEventCreate, pfnCreate);
+  XPUD_WRAP(zeEventDestroy, pfnDestroy);
+  XPUD_WRAP(zeEventHostSynchronize, pfnHostSynchronize);
+  XPUD_WRAP(zeEventHostReset, pfnHostReset);
 }

@@ -235,6 +235,15 @@ def asynchronous(log: Log) -> Tally:
     return ctest(log, "release", "-L", "e2e", "-j1", env={"XPUD_TEST_DAEMON_FLAGS": "--device cpu --asynchronous"})
 
 
+def plain(log: Log) -> Tally:
+    """The same and PyTorch's tests with a driver that has none of our extensions, as other vendors' drivers: without executor processes, which need
+    them. It runs nothing during the append, and keeps no order but that of barriers."""
+    env = {"XPUD_CPU_PLAIN": "1", "GTEST_FILTER": "-*InProcesses:Executor.*:*Spawner*"}
+    tally = ctest(log, "release", "-L", "e2e", "-j1", env=env)
+    with own_daemon() as own:
+        return tally + unittests(log, "sdk/torch/tests", own | env, ("test_device.py", "test_indices.py", "test_models.py"))
+
+
 def executor(log: Log) -> Tally:
     """The same, and the PyTorch package's tests, with the CPU device in an executor process, as a GPU is by default."""
     flags = "--device cpu --executor process"
@@ -316,6 +325,7 @@ STAGES = [
     Stage("e2e", "real processes: daemon, clients, faults", e2e, ("setup", "build")),
     Stage("validation", "those of e2e that use devices, under Level Zero's validation layer", validation, ("setup", "build")),
     Stage("asynchronous", "real processes, with the CPU device treated like a GPU", asynchronous, ("build",)),
+    Stage("plain", "the same and PyTorch, with a driver that has none of our extensions", plain, ("setup", "build")),
     Stage("remote", "the same and PyTorch, through xpud-connect and xpud-gateway", remote, ("setup", "build")),
     Stage("executor", "the same and PyTorch, with the CPU device in an executor process", executor, ("setup", "build")),
     Stage("network", "clients behind a network with delays, losses and cut connections", network, ("setup",)),

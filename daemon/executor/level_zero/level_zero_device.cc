@@ -1,7 +1,5 @@
 #include "daemon/executor/level_zero/level_zero_device.h"
 
-#include <dlfcn.h>
-#include <level_zero/loader/ze_loader.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "daemon/executor/level_zero/back_end.h"
 #include "daemon/executor/level_zero/level_zero_queue.h"
 #include "daemon/executor/level_zero/level_zero_sensors.h"
+#include "daemon/executor/level_zero/raw_handle.h"
 #include "daemon/executor/level_zero/ze_status.h"
 #include "kernels/library/host_modules.h"
 #include "proto/base/status_macros.h"
@@ -38,19 +37,6 @@ absl::Status Find(ze_driver_handle_t driver, const char* name, Function& functio
 // For optional functions: turns Unimplemented into OK.
 absl::Status OkIfAbsent(const absl::Status& found) {
   return absl::IsUnimplemented(found) ? absl::OkStatus() : found;
-}
-
-// Returns the driver's own handle for one of the loader's: what a function that was found by name takes. They
-// differ if the loader has several libraries, or ZE_ENABLE_LOADER_INTERCEPT is set.
-template <typename Handle>
-absl::StatusOr<Handle> Raw(zel_handle_type_t type, Handle handle) {
-  // Found by name, because older loaders lack it.
-  using Translate = decltype(&zelLoaderTranslateHandle);
-  static const auto translate = reinterpret_cast<Translate>(dlsym(RTLD_DEFAULT, "zelLoaderTranslateHandle"));
-  if (translate == nullptr) return handle;
-  void* raw = nullptr;
-  RETURN_IF_ERROR(ToStatus(translate(type, handle, &raw), "zelLoaderTranslateHandle"));
-  return static_cast<Handle>(raw);
 }
 
 ze_module_format_t FormatOf(kernels::ModuleImage::Format format) {
@@ -96,6 +82,13 @@ class LevelZeroHostMemory final : public HostMemory {
   ze_context_handle_t context_;
 };
 
+// Of a driver without our extensions: a device in a process of its own shares its memory with the next one.
+absl::Status CannotShare(const DeviceProperties& properties, const char* what) {
+  return absl::UnimplementedError(absl::StrCat("the driver of device '", properties.name, "' cannot ", what,
+                                               ", as a device in a process of its own must: use --executor "
+                                               "thread"));
+}
+
 constexpr ze_external_memory_export_desc_t kExported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
                                                         nullptr, ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
 
@@ -127,6 +120,7 @@ absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::Open(ze_driver
   RETURN_IF_ZE_ERROR(zeContextCreate(driver, &desc, &device->context_));
   RETURN_IF_ERROR(device->ReadProperties());
   RETURN_IF_ERROR(device->FindFunctions());
+  RETURN_IF_ERROR(device->CheckRunsKernels());
   device->properties_.synchronous = device->properties_.synchronous && !asynchronous;
   return device;
 }
@@ -180,16 +174,40 @@ absl::Status LevelZeroDevice::ReadProperties() {
   for (auto& memory : memories) memory.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES;
   RETURN_IF_ZE_ERROR(zeDeviceGetMemoryProperties(device_, &count, memories.data()));
   for (const auto& memory : memories) properties_.total_memory += memory.totalSize;
+  ze_device_external_memory_properties_t external = {};
+  external.stype = ZE_STRUCTURE_TYPE_DEVICE_EXTERNAL_MEMORY_PROPERTIES;
+  RETURN_IF_ZE_ERROR(zeDeviceGetExternalMemoryProperties(device_, &external));
+  exports_ = (external.memoryAllocationExportTypes & ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD) != 0;
+  return absl::OkStatus();
+}
+
+// Says what the device lacks that every compiled kernel of its target needs.
+absl::Status LevelZeroDevice::CheckRunsKernels() const {
+  if (properties_.target != kernels::Target::kSpirv) return absl::OkStatus();
+  ze_device_compute_properties_t compute = {};
+  compute.stype = ZE_STRUCTURE_TYPE_DEVICE_COMPUTE_PROPERTIES;
+  RETURN_IF_ZE_ERROR(zeDeviceGetComputeProperties(device_, &compute));
+  if (std::min(compute.maxTotalGroupSize, compute.maxGroupSizeX) < kernels::kGpuLanes) {
+    return absl::UnimplementedError(absl::StrCat("device '", properties_.name, "' runs groups of at most ",
+                                                 std::min(compute.maxTotalGroupSize, compute.maxGroupSizeX),
+                                                 " threads; xpud's kernels have ", kernels::kGpuLanes));
+  }
+  if (compute.maxSharedLocalMemory < kernels::kMostLocalBytes) {
+    return absl::UnimplementedError(
+        absl::StrCat("device '", properties_.name, "' has ", compute.maxSharedLocalMemory,
+                     " bytes of local memory; xpud's kernels use up to ", kernels::kMostLocalBytes));
+  }
   return absl::OkStatus();
 }
 
 absl::Status LevelZeroDevice::FindFunctions() {
-  RETURN_IF_ERROR(Find(driver_, "zeCommandListAppendLaunchKernelWithArguments", functions_.launch));
-  RETURN_IF_ERROR(Find(driver_, "zeCommandListHostSynchronize", functions_.synchronize));
+  RETURN_IF_ERROR(
+      OkIfAbsent(Find(driver_, "zeCommandListAppendLaunchKernelWithArguments", functions_.launch)));
+  RETURN_IF_ERROR(OkIfAbsent(Find(driver_, "zeCommandListHostSynchronize", functions_.synchronize)));
   // A module that a driver's own function made is not one of the loader's, where the loader wraps handles.
   if (raw_driver_ == driver_)
     RETURN_IF_ERROR(OkIfAbsent(Find(driver_, "xpudModuleCreate", functions_.create_module)));
-  RETURN_IF_ERROR(Find(driver_, "xpudCommandListAppendWriteValue64", functions_.write_value));
+  RETURN_IF_ERROR(OkIfAbsent(Find(driver_, "xpudCommandListAppendWriteValue64", functions_.write_value)));
   RETURN_IF_ERROR(OkIfAbsent(FindImportFunctions()));
   RETURN_IF_ERROR(OkIfAbsent(FindTraceFunctions()));
   return OkIfAbsent(FindGraphFunctions());
@@ -253,15 +271,20 @@ absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::Allocate(const void* cha
 
 // Never returns Unavailable: callers take it to mean that the executor is being replaced, and wait.
 absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunk(uint64_t bytes) {
-  auto chunk = Allocate(&kExported, bytes);
+  auto chunk = Allocate(exports_ ? &kExported : nullptr, bytes);
   if (absl::IsUnavailable(chunk.status())) return absl::InternalError(chunk.status().message());
   return chunk;
+}
+
+absl::Status LevelZeroDevice::CheckShares() const {
+  return exports_ ? absl::OkStatus() : CannotShare(properties_, "export memory as a file descriptor");
 }
 
 absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunkAt(void* address, uint64_t bytes,
                                                                         UniqueFd& fd) {
   const xpud_mem_address_desc_t place = {XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC, &kExported, address};
   ASSIGN_OR_RETURN(auto chunk, Allocate(&place, bytes));
+  if (chunk->address() != address) return CannotShare(properties_, "place memory at an address");
   ze_external_memory_export_fd_t exported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD, nullptr,
                                              ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD, -1};
   ze_memory_allocation_properties_t properties = {};
@@ -277,7 +300,9 @@ absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::ImportChunkAt(void* addr
   const ze_external_memory_import_fd_t imported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD, nullptr,
                                                    ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD, fd.get()};
   const xpud_mem_address_desc_t place = {XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC, &imported, address};
-  return Allocate(&place, bytes);
+  ASSIGN_OR_RETURN(auto chunk, Allocate(&place, bytes));
+  if (chunk->address() != address) return CannotShare(properties_, "place memory at an address");
+  return chunk;
 }
 
 absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::AllocateHost(uint64_t bytes) {
@@ -312,14 +337,16 @@ void LevelZeroDevice::StartImport(const transport::SharedBytes& memory, uint64_t
 
 std::vector<Verdict> LevelZeroDevice::Poll() {
   if (background_ != nullptr) background_->FinishDone();
-  return {};
+  std::vector<Verdict> verdicts;
+  for (LevelZeroQueue* queue : queues_) queue->TakeVerdict(verdicts);
+  return verdicts;
 }
 
-absl::StatusOr<std::unique_ptr<DeviceQueue>> LevelZeroDevice::CreateQueue(int priority, uint64_t) {
-  return CreateList(priority);
+absl::StatusOr<std::unique_ptr<DeviceQueue>> LevelZeroDevice::CreateQueue(int priority, uint64_t owner) {
+  return CreateList(priority, owner);
 }
 
-absl::StatusOr<std::unique_ptr<LevelZeroQueue>> LevelZeroDevice::CreateList(int priority) {
+absl::StatusOr<std::unique_ptr<LevelZeroQueue>> LevelZeroDevice::CreateList(int priority, uint64_t owner) {
   ze_command_queue_desc_t desc = {};
   desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
   desc.flags = XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER;
@@ -327,18 +354,17 @@ absl::StatusOr<std::unique_ptr<LevelZeroQueue>> LevelZeroDevice::CreateList(int 
   desc.priority = priority < 0 ? ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH : ZE_COMMAND_QUEUE_PRIORITY_NORMAL;
   ze_command_list_handle_t list;
   ze_result_t result = zeCommandListCreateImmediate(context_, device_, &desc, &list);
-  const bool in_order = result != ZE_RESULT_ERROR_INVALID_ENUMERATION;
-  if (!in_order) {  // the validation layer of API 1.4 does not know the flag
+  // Drivers without our functions ignore the flag. The validation layer of API 1.4 does not know it.
+  const bool known = result != ZE_RESULT_ERROR_INVALID_ENUMERATION;
+  if (!known) {
     desc.flags = 0;
     result = zeCommandListCreateImmediate(context_, device_, &desc, &list);
   }
   RETURN_IF_ERROR(ToStatus(result, "zeCommandListCreateImmediate"));
-  auto raw_list = Raw(ZEL_HANDLE_COMMAND_LIST, list);
-  if (!raw_list.ok()) {
-    zeCommandListDestroy(list);
-    return raw_list.status();
-  }
-  return std::make_unique<LevelZeroQueue>(*this, list, *raw_list, in_order);
+  auto queue =
+      std::make_unique<LevelZeroQueue>(*this, list, known && functions_.write_value != nullptr, owner);
+  RETURN_IF_ERROR(queue->Open());
+  return queue;
 }
 
 absl::StatusOr<ze_module_handle_t> LevelZeroDevice::CreateModule(ze_module_format_t format, const void* input,
@@ -423,21 +449,34 @@ void LevelZeroDevice::Forget(std::vector<const kernels::Kernel*>& kernels) {
   });
 }
 
-absl::StatusOr<ze_kernel_handle_t> LevelZeroDevice::Load(const kernels::Kernel& kernel) {
+absl::StatusOr<const LevelZeroDevice::LoadedKernel*> LevelZeroDevice::Load(const kernels::Kernel& kernel) {
   if (kernel.index < kernels_.size() && kernels_[kernel.index].handle != nullptr) [[likely]]
-    return kernels_[kernel.index].raw;
+    return &kernels_[kernel.index];
   ASSIGN_OR_RETURN(ze_module_handle_t module, LoadModule(*kernel.module));
   const ze_kernel_desc_t desc = {ZE_STRUCTURE_TYPE_KERNEL_DESC, nullptr, 0, kernel.entry.c_str()};
-  ze_kernel_handle_t handle;
-  RETURN_IF_ZE_ERROR(zeKernelCreate(module, &desc, &handle));
-  const auto raw = Raw(ZEL_HANDLE_KERNEL, handle);
-  if (!raw.ok()) {
-    zeKernelDestroy(handle);
-    return raw.status();
+  LoadedKernel loaded;
+  RETURN_IF_ZE_ERROR(zeKernelCreate(module, &desc, &loaded.handle));
+  const absl::Status prepared = Prepare(kernel, loaded);
+  if (!prepared.ok()) {
+    zeKernelDestroy(loaded.handle);
+    return prepared;
   }
   if (kernel.index >= kernels_.size()) kernels_.resize(kernel.index + 1);
-  kernels_[kernel.index] = {handle, *raw};
-  return *raw;
+  kernels_[kernel.index] = std::move(loaded);
+  return &kernels_[kernel.index];
+}
+
+absl::Status LevelZeroDevice::Prepare(const kernels::Kernel& kernel, LoadedKernel& loaded) const {
+  ASSIGN_OR_RETURN(loaded.raw, Raw(ZEL_HANDLE_KERNEL, loaded.handle));
+  if (functions_.launch == nullptr) {
+    ASSIGN_OR_RETURN(loaded.argument_bytes, kernels::ArgumentBytes(kernel));
+  }
+  if (properties_.target != kernels::Target::kSpirv) return absl::OkStatus();
+  // Some kernels find addresses in memory.
+  RETURN_IF_ZE_ERROR(zeKernelSetIndirectAccess(loaded.handle, ZE_KERNEL_INDIRECT_ACCESS_FLAG_DEVICE |
+                                                                  ZE_KERNEL_INDIRECT_ACCESS_FLAG_HOST |
+                                                                  ZE_KERNEL_INDIRECT_ACCESS_FLAG_SHARED));
+  return absl::OkStatus();
 }
 
 SensorReadings LevelZeroDevice::ReadSensors() {

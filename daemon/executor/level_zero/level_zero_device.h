@@ -39,10 +39,13 @@ class LevelZeroDevice final : public Device {
   std::vector<Verdict> Poll() override;
   // Sets a function that is called on any thread when Poll has something to do. Call before StartImport.
   void SetWake(std::function<void()> wake);
-  absl::StatusOr<std::unique_ptr<LevelZeroQueue>> CreateList(int priority);
+  // `owner`: the session that is closed if the list's work takes the device down.
+  absl::StatusOr<std::unique_ptr<LevelZeroQueue>> CreateList(int priority, uint64_t owner = 0);
   // Opens the same device once more, for another thread.
   absl::StatusOr<std::unique_ptr<LevelZeroDevice>> OpenAgain() const;
 
+  // Whether its memory can be shared between processes; Unimplemented if the driver cannot.
+  absl::Status CheckShares() const;
   // Allocates memory at exactly `address`, and returns an fd that other processes can import.
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunkAt(void* address, uint64_t bytes, UniqueFd& fd);
   // Maps memory of another process at exactly `address`.
@@ -56,21 +59,26 @@ class LevelZeroDevice final : public Device {
   absl::Status StopTrace();
   // REQUIRES: traces().
   void SetTraceTag(uint64_t tag) const { functions_.set_trace_tag(tag); }
-  // Returns the driver's own handle of the kernel. The first call loads it; later calls look it up by
-  // kernel.index.
-  absl::StatusOr<ze_kernel_handle_t> Load(const kernels::Kernel& kernel);
+  struct LoadedKernel {
+    ze_kernel_handle_t handle = nullptr;     // null if the kernel is not loaded
+    ze_kernel_handle_t raw = nullptr;        // the driver's own handle
+    std::vector<uint32_t> argument_bytes{};  // of each, if launches need it
+  };
+  // The first call loads the kernel; later calls look it up by kernel.index. The result is valid until the
+  // next call.
+  absl::StatusOr<const LoadedKernel*> Load(const kernels::Kernel& kernel);
   // REQUIRES: the kernel is alone in its module and is not in flight.
   void Unload(const kernels::Kernel& kernel);
 
  private:
   friend class LevelZeroQueue;
   class ImportedMemory;
+  // Null if the driver lacks them. Of a group, the first one is found last, so it says whether all are there.
   struct Functions {
     xpud_pfnAppendLaunchKernelWithArguments_t launch = nullptr;
     xpud_pfnCommandListHostSynchronize_t synchronize = nullptr;
     xpud_pfnAppendWriteValue64_t write_value = nullptr;
-    xpud_pfnModuleCreate_t create_module = nullptr;  // null: zeModuleCreate
-    // Null if the driver lacks them. The first of each group is found last, so it says whether all are there.
+    xpud_pfnModuleCreate_t create_module = nullptr;
     xpud_pfnImportExternalPointer_t import_pointer = nullptr;
     xpud_pfnReleaseImportedPointer_t release_pointer = nullptr;
     xpud_pfnBeginGraphCapture_t begin_capture = nullptr;
@@ -85,10 +93,6 @@ class LevelZeroDevice final : public Device {
     xpud_pfnSetTraceTag_t set_trace_tag = nullptr;
     xpud_pfnCountCaptured_t count_captured = nullptr;
   };
-  struct LoadedKernel {
-    ze_kernel_handle_t handle = nullptr;  // null if the kernel is not loaded
-    ze_kernel_handle_t raw = nullptr;     // the driver's own handle
-  };
   struct LoadedModule {
     const kernels::ModuleImage* image;
     ze_module_handle_t handle;
@@ -96,6 +100,7 @@ class LevelZeroDevice final : public Device {
 
   LevelZeroDevice() = default;
   absl::Status ReadProperties();
+  absl::Status CheckRunsKernels() const;
   absl::Status FindFunctions();
   absl::Status FindImportFunctions();
   absl::Status FindGraphFunctions();
@@ -104,6 +109,7 @@ class LevelZeroDevice final : public Device {
   absl::StatusOr<ze_module_handle_t> CreateModule(ze_module_format_t format, const void* input,
                                                   size_t bytes) const;
   absl::StatusOr<ze_module_handle_t> LoadModule(const kernels::ModuleImage& image);
+  absl::Status Prepare(const kernels::Kernel& kernel, LoadedKernel& loaded) const;
 
   ze_driver_handle_t driver_ = nullptr;
   ze_device_handle_t device_ = nullptr;
@@ -113,6 +119,7 @@ class LevelZeroDevice final : public Device {
   ze_device_handle_t raw_device_ = nullptr;
   Functions functions_;
   bool takes_pageable_ = false;        // see xpud_back_end_t
+  bool exports_ = false;               // memory, as an fd
   std::vector<LoadedKernel> kernels_;  // by Kernel::index
   std::vector<LoadedModule> modules_;
   std::vector<LevelZeroQueue*> queues_;

@@ -1,5 +1,6 @@
 #include "daemon/executor/level_zero/level_zero_queue.h"
 
+#include "daemon/executor/level_zero/raw_handle.h"
 #include "daemon/executor/level_zero/ze_status.h"
 #include "proto/base/status_macros.h"
 
@@ -11,19 +12,30 @@ constexpr uint64_t kFewGroups = 8;  // launched as one group
 
 }  // namespace
 
-LevelZeroQueue::LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list,
-                               ze_command_list_handle_t raw_list, bool in_order)
-    : device_(device), list_(list), raw_list_(raw_list), in_order_(in_order) {
+LevelZeroQueue::LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list, bool in_order,
+                               uint64_t owner)
+    : device_(device), list_(list), in_order_(in_order), owner_(owner) {
   device_.queues_.push_back(this);
+}
+
+absl::Status LevelZeroQueue::Open() {
+  ASSIGN_OR_RETURN(ze_command_list_handle_t raw, Raw(ZEL_HANDLE_COMMAND_LIST, list_));
+  if (device_.functions_.write_value == nullptr || device_.functions_.synchronize == nullptr) {
+    ASSIGN_OR_RETURN(follower_, ListFollower::Create(device_.context_, device_.device_, list_));
+  }
+  raw_list_ = raw;
+  return absl::OkStatus();
 }
 
 LevelZeroQueue::~LevelZeroQueue() {
   std::erase(device_.queues_, this);
-  (void)Synchronize(kMaxEndNs);  // a list that does not end means a lost device
+  if (raw_list_ != nullptr) (void)Synchronize(kMaxEndNs);  // a list that does not end means a lost device
+  follower_.reset();
   zeCommandListDestroy(list_);
 }
 
 absl::Status LevelZeroQueue::Order() {
+  if (follower_ != nullptr) follower_->NoteAppend();
   if (!in_order_) RETURN_IF_ZE_ERROR(zeCommandListAppendBarrier(list_, nullptr, 0, nullptr));
   return absl::OkStatus();
 }
@@ -32,12 +44,32 @@ absl::Status LevelZeroQueue::LaunchKernel(const kernels::Kernel& kernel,
                                           const std::array<uint32_t, 3>& groups,
                                           const std::array<uint32_t, 3>& group_size,
                                           const void* const* arguments, const void* part) {
-  ASSIGN_OR_RETURN(ze_kernel_handle_t handle, device_.Load(kernel));
+  ASSIGN_OR_RETURN(const LevelZeroDevice::LoadedKernel* const loaded, device_.Load(kernel));
   RETURN_IF_ERROR(Order());
-  RETURN_IF_ZE_ERROR(device_.functions_.launch(raw_list_, handle, {groups[0], groups[1], groups[2]},
-                                               {group_size[0], group_size[1], group_size[2]}, arguments, part,
-                                               nullptr, 0, nullptr));
+  const auto launch = device_.functions_.launch;
+  if (launch == nullptr) return LaunchPlain(*loaded, groups, group_size, arguments);
+  RETURN_IF_ZE_ERROR(launch(raw_list_, loaded->raw, {groups[0], groups[1], groups[2]},
+                            {group_size[0], group_size[1], group_size[2]}, arguments, part, nullptr, 0,
+                            nullptr));
   return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::LaunchPlain(const LevelZeroDevice::LoadedKernel& kernel,
+                                         const std::array<uint32_t, 3>& groups,
+                                         const std::array<uint32_t, 3>& group_size,
+                                         const void* const* arguments) {
+  RETURN_IF_ZE_ERROR(zeKernelSetGroupSize(kernel.handle, group_size[0], group_size[1], group_size[2]));
+  for (uint32_t i = 0; i < kernel.argument_bytes.size(); ++i)
+    RETURN_IF_ZE_ERROR(zeKernelSetArgumentValue(kernel.handle, i, kernel.argument_bytes[i], arguments[i]));
+  const ze_group_count_t counts = {groups[0], groups[1], groups[2]};
+  RETURN_IF_ZE_ERROR(zeCommandListAppendLaunchKernel(list_, kernel.handle, &counts, nullptr, 0, nullptr));
+  return absl::OkStatus();
+}
+
+void LevelZeroQueue::TakeVerdict(std::vector<Verdict>& verdicts) {
+  if (follower_ == nullptr || !follower_->has_failed() || judged_) return;
+  judged_ = true;
+  verdicts.push_back({owner_, std::string(follower_->failure().message())});
 }
 
 absl::Status LevelZeroQueue::Launch(const kernels::LaunchList& launches, std::span<const MemoryUse>) {
@@ -50,7 +82,8 @@ absl::Status LevelZeroQueue::Launch(const kernels::LaunchList& launches, std::sp
 
 absl::StatusOr<bool> LevelZeroQueue::LaunchFor(const kernels::LaunchList& launches,
                                                std::span<const MemoryUse> uses, uint64_t nanoseconds) {
-  if (!device_.properties().synchronous) return DeviceQueue::LaunchFor(launches, uses, nanoseconds);
+  if (!device_.properties().synchronous || device_.functions_.launch == nullptr)
+    return DeviceQueue::LaunchFor(launches, uses, nanoseconds);
   if (stopped_ == nullptr) launch_ = group_ = 0;
   stopped_ = nullptr;
   for (; launch_ < launches.size(); ++launch_, group_ = 0) {
@@ -95,6 +128,7 @@ absl::Status LevelZeroQueue::Zero(void* target, uint64_t bytes) {
 }
 
 absl::Status LevelZeroQueue::WriteValue(uint64_t* word, uint64_t value) {
+  if (follower_ != nullptr) return follower_->WriteValue(word, value);
   RETURN_IF_ERROR(Order());
   RETURN_IF_ZE_ERROR(device_.functions_.write_value(raw_list_, word, value));
   return absl::OkStatus();
@@ -147,6 +181,7 @@ absl::StatusOr<uint64_t> LevelZeroQueue::Ask(const kernels::Kernel& kernel,
   const absl::Status asked = LaunchKernel(kernel, {1, 1, 1}, {1, 1, 1}, arguments.data());
   if (record) DiscardRecording();
   RETURN_IF_ERROR(asked);
+  if (!record) RETURN_IF_ERROR(Synchronize(UINT64_MAX));
   return result;
 }
 
@@ -158,6 +193,7 @@ absl::Status LevelZeroQueue::Replay(const RecordedCommands& recorded) {
 }
 
 absl::Status LevelZeroQueue::Synchronize(uint64_t timeout_ns) {
+  if (follower_ != nullptr) return follower_->Synchronize(timeout_ns);
   RETURN_IF_ZE_ERROR(device_.functions_.synchronize(raw_list_, timeout_ns));
   return absl::OkStatus();
 }

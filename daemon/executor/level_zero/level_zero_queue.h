@@ -5,19 +5,21 @@
 
 #include "daemon/executor/api/device_queue.h"
 #include "daemon/executor/level_zero/level_zero_device.h"
+#include "daemon/executor/level_zero/list_follower.h"
 #include "daemon/executor/level_zero/recorded_commands.h"
 
 namespace xpud::executor {
 
 class LevelZeroQueue final : public DeviceQueue {
  public:
-  // `raw_list`: the driver's own handle of `list`. `in_order`: the list runs its appends in order; otherwise
-  // a barrier precedes each append.
-  LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list, ze_command_list_handle_t raw_list,
-                 bool in_order);
+  // `in_order`: the list runs its appends in order; otherwise a barrier precedes each append. Open comes
+  // first. `owner`: see LevelZeroDevice::CreateList.
+  LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list, bool in_order, uint64_t owner);
   ~LevelZeroQueue() override;
   LevelZeroQueue(const LevelZeroQueue&) = delete;
   LevelZeroQueue& operator=(const LevelZeroQueue&) = delete;
+
+  absl::Status Open();
 
   absl::Status Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) override;
   absl::StatusOr<bool> LaunchFor(const kernels::LaunchList& launches, std::span<const MemoryUse> uses,
@@ -45,16 +47,24 @@ class LevelZeroQueue final : public DeviceQueue {
   absl::Status LaunchKernel(const kernels::Kernel& kernel, const std::array<uint32_t, 3>& groups,
                             const std::array<uint32_t, 3>& group_size, const void* const* arguments,
                             const void* part = nullptr);
+  // Adds the verdict on the queue's owner, once, if its work cannot be followed any more.
+  void TakeVerdict(std::vector<Verdict>& verdicts);
   // Whether LaunchFor stopped within launches that include this kernel.
   bool Needs(const kernels::Kernel& kernel) const;
 
  private:
   absl::Status Order();  // orders the next append after earlier ones
+  // A launch by the functions that every driver has.
+  absl::Status LaunchPlain(const LevelZeroDevice::LoadedKernel& kernel, const std::array<uint32_t, 3>& groups,
+                           const std::array<uint32_t, 3>& group_size, const void* const* arguments);
 
   LevelZeroDevice& device_;
-  ze_command_list_handle_t list_;
-  ze_command_list_handle_t raw_list_;
-  bool in_order_;
+  const ze_command_list_handle_t list_;
+  ze_command_list_handle_t raw_list_ = nullptr;  // the driver's own handle; null before Open
+  const bool in_order_;
+  const uint64_t owner_;
+  bool judged_ = false;                     // TakeVerdict gave a verdict
+  std::unique_ptr<ListFollower> follower_;  // null: the driver has functions for it
   // Where LaunchFor stopped: these launches (null: it did not stop), the index of the launch, and its first
   // group that has not run.
   const kernels::LaunchList* stopped_ = nullptr;

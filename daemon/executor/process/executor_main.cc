@@ -239,6 +239,7 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
   if (static_cast<size_t>(index) >= devices.size())
     return absl::NotFoundError(absl::StrCat("there is no device ", index, " of kind ", options.device));
   LevelZeroDevice& device = *devices[static_cast<size_t>(index)];
+  RETURN_IF_ERROR(device.CheckShares());
   // Creates the device's context now, not with the first work.
   RETURN_IF_ERROR(device.CreateList(0).status());
   std::vector<std::pair<std::unique_ptr<LevelZeroDevice>, PrivateRing>> workers;
