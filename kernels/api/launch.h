@@ -58,7 +58,7 @@ struct Kernel {
 
 // The threads of a group of a GPU's compiled kernels, and the most bytes of local memory that a group has.
 inline constexpr uint32_t kGpuLanes = 256;
-inline constexpr uint32_t kMostLocalBytes = 48 << 10;
+inline constexpr uint32_t kStaticLocalBytes = 48 << 10;
 
 // The most groups that a device runs in one launch, along x, y and z.
 using GroupLimits = std::array<uint32_t, 3>;

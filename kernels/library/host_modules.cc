@@ -18,18 +18,20 @@ const xpud_host_module_t* FindHostModule(std::string_view name) {
   return nullptr;
 }
 
-absl::StatusOr<std::vector<uint32_t>> ArgumentBytes(const Kernel& kernel) {
-  std::vector<uint32_t> bytes;
+absl::StatusOr<std::vector<KernelArgument>> ArgumentsOf(const Kernel& kernel) {
+  std::vector<KernelArgument> arguments;
   if (kernel.signature != kNoSignature) {
-    for (const ArgType type : kernel.arguments) bytes.push_back(BytesOf(type));
-    return bytes;
+    for (const ArgType type : kernel.arguments)
+      arguments.push_back({BytesOf(type), type == ArgType::kPointer});
+    return arguments;
   }
   const bool host = kernel.module->format == ModuleImage::Format::kHost;
   const xpud_host_module_t* const module = host ? FindHostModule(kernel.module->bytes) : nullptr;
   for (uint32_t i = 0; module != nullptr && i < module->num_kernels; ++i) {
     const xpud_host_kernel_t& found = module->kernels[i];
-    if (kernel.entry == found.name)
-      return std::vector<uint32_t>(found.arg_sizes, found.arg_sizes + found.num_args);
+    if (kernel.entry != found.name) continue;
+    for (uint32_t a = 0; a < found.num_args; ++a) arguments.push_back({found.arg_sizes[a], false});
+    return arguments;
   }
   return absl::NotFoundError(absl::StrCat("kernel ", kernel.entry, " does not say what arguments it has"));
 }

@@ -20,8 +20,12 @@ constexpr std::string_view kOnednnModule = "onednn";
 // Returns nullptr if there is none of this name.
 const xpud_host_module_t* FindHostModule(std::string_view name);
 
-// Returns how many bytes each argument of a compiled or HOST kernel has. NotFound for others.
-absl::StatusOr<std::vector<uint32_t>> ArgumentBytes(const Kernel& kernel);
+struct KernelArgument {
+  uint32_t bytes;
+  bool is_pointer;  // false also if that is not known
+};
+// Returns the arguments of a compiled or HOST kernel. NotFound for others.
+absl::StatusOr<std::vector<KernelArgument>> ArgumentsOf(const Kernel& kernel);
 
 // Loads the libraries that HOST kernels on GPUs use. This takes long, so call it on a separate thread while
 // the device is opened. Ignores errors: the first launch reports a missing library.

@@ -192,10 +192,10 @@ absl::Status LevelZeroDevice::CheckRunsKernels() const {
                                                  std::min(compute.maxTotalGroupSize, compute.maxGroupSizeX),
                                                  " threads; xpud's kernels have ", kernels::kGpuLanes));
   }
-  if (compute.maxSharedLocalMemory < kernels::kMostLocalBytes) {
+  if (compute.maxSharedLocalMemory < kernels::kStaticLocalBytes) {
     return absl::UnimplementedError(
         absl::StrCat("device '", properties_.name, "' has ", compute.maxSharedLocalMemory,
-                     " bytes of local memory; xpud's kernels use up to ", kernels::kMostLocalBytes));
+                     " bytes of local memory; xpud's kernels use up to ", kernels::kStaticLocalBytes));
   }
   return absl::OkStatus();
 }
@@ -469,7 +469,7 @@ absl::StatusOr<const LevelZeroDevice::LoadedKernel*> LevelZeroDevice::Load(const
 absl::Status LevelZeroDevice::Prepare(const kernels::Kernel& kernel, LoadedKernel& loaded) const {
   ASSIGN_OR_RETURN(loaded.raw, Raw(ZEL_HANDLE_KERNEL, loaded.handle));
   if (functions_.launch == nullptr) {
-    ASSIGN_OR_RETURN(loaded.argument_bytes, kernels::ArgumentBytes(kernel));
+    ASSIGN_OR_RETURN(loaded.arguments, kernels::ArgumentsOf(kernel));
   }
   if (properties_.target != kernels::Target::kSpirv) return absl::OkStatus();
   // Some kernels find addresses in memory.

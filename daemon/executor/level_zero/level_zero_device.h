@@ -11,6 +11,7 @@
 #include "daemon/executor/api/background.h"
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/api/device_queue.h"
+#include "kernels/library/host_modules.h"
 #include "proto/base/unique_fd.h"
 #include "proto/base/ze_ext.h"
 
@@ -60,9 +61,9 @@ class LevelZeroDevice final : public Device {
   // REQUIRES: traces().
   void SetTraceTag(uint64_t tag) const { functions_.set_trace_tag(tag); }
   struct LoadedKernel {
-    ze_kernel_handle_t handle = nullptr;     // null if the kernel is not loaded
-    ze_kernel_handle_t raw = nullptr;        // the driver's own handle
-    std::vector<uint32_t> argument_bytes{};  // of each, if launches need it
+    ze_kernel_handle_t handle = nullptr;               // null if the kernel is not loaded
+    ze_kernel_handle_t raw = nullptr;                  // the driver's own handle
+    std::vector<kernels::KernelArgument> arguments{};  // if launches need them
   };
   // The first call loads the kernel; later calls look it up by kernel.index. The result is valid until the
   // next call.

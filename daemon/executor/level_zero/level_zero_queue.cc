@@ -59,8 +59,12 @@ absl::Status LevelZeroQueue::LaunchPlain(const LevelZeroDevice::LoadedKernel& ke
                                          const std::array<uint32_t, 3>& group_size,
                                          const void* const* arguments) {
   RETURN_IF_ZE_ERROR(zeKernelSetGroupSize(kernel.handle, group_size[0], group_size[1], group_size[2]));
-  for (uint32_t i = 0; i < kernel.argument_bytes.size(); ++i)
-    RETURN_IF_ZE_ERROR(zeKernelSetArgumentValue(kernel.handle, i, kernel.argument_bytes[i], arguments[i]));
+  for (uint32_t i = 0; i < kernel.arguments.size(); ++i) {
+    const auto [bytes, is_pointer] = kernel.arguments[i];
+    // A null pointer is no value: of any other, some drivers look for the allocation.
+    const bool is_null = is_pointer && *static_cast<void* const*>(arguments[i]) == nullptr;
+    RETURN_IF_ZE_ERROR(zeKernelSetArgumentValue(kernel.handle, i, bytes, is_null ? nullptr : arguments[i]));
+  }
   const ze_group_count_t counts = {groups[0], groups[1], groups[2]};
   RETURN_IF_ZE_ERROR(zeCommandListAppendLaunchKernel(list_, kernel.handle, &counts, nullptr, 0, nullptr));
   return absl::OkStatus();

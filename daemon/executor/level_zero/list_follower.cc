@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kEventsOfAPool = 64;
 // Some drivers never return from an endless wait after the device was reset.
 constexpr uint64_t kWaitSliceNs = 100'000'000;
-constexpr uint64_t kLongestNs = uint64_t{1'000'000'000} * 86'400 * 365;  // more would overflow the clock
+constexpr uint64_t kMaxWaitNs = uint64_t{1'000'000'000} * 86'400 * 365;  // more would overflow the clock
 
 }  // namespace
 
@@ -87,7 +87,7 @@ absl::Status ListFollower::AppendMark(uint64_t* word, uint64_t value) {
 absl::Status ListFollower::Synchronize(uint64_t timeout_ns) {
   if (appended_) RETURN_IF_ERROR(AppendMark(nullptr, 0));
   const auto deadline =
-      std::chrono::steady_clock::now() + std::chrono::nanoseconds(std::min(timeout_ns, kLongestNs));
+      std::chrono::steady_clock::now() + std::chrono::nanoseconds(std::min(timeout_ns, kMaxWaitNs));
   MutexLock lock(mutex_);
   while (!marks_.empty() && failure_.ok()) {
     const auto left = deadline - std::chrono::steady_clock::now();
