@@ -129,7 +129,7 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
                                       .standby = options.standby_executor,
                                       .wake = wake,
                                       .spawner = spawner}));
-  std::map<std::pair<kernels::Target, std::string>, std::shared_ptr<kernels::KernelCompiler>> compilers;
+  std::map<kernels::CodeTarget, std::shared_ptr<kernels::KernelCompiler>> compilers;
   std::vector<stream::DeviceState> states;
   for (auto& device : devices) {
     stream::DeviceState state;
@@ -141,6 +141,7 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
                                                .cache_directory = cache_directory,
                                                .workers = static_cast<int>(properties.compute_units),
                                                .on_ready = wake,
+                                               .has_doubles = properties.has_doubles,
                                                .elsewhere = !properties.synchronous,
                                                .most_groups = properties.most_groups,
                                                .test_kernels = options.test_kernels};
@@ -150,11 +151,12 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
       library.assemble = [raw = device.get()](const std::string& text) { return raw->Assemble(text); };
       library.ask = [raw = device.get()](const kernels::Launch& launch) { return raw->Ask(launch); };
     }
-    // Devices of equal target and processor share what is compiled.
-    auto& compiler = compilers[{library.target, library.processor}];
+    // Devices that run the same code share what is compiled.
+    const kernels::CodeTarget code(library.target, library.processor, library.has_doubles);
+    auto& compiler = compilers[code];
     if (compiler == nullptr) {
       ASSIGN_OR_RETURN(compiler, kernels::KernelCompiler::Create(
-                                     {.target = {library.target, library.processor},
+                                     {.target = code,
                                       .assembles = library.assemble != nullptr,
                                       .cache_directory = library.cache_directory,
                                       .cache_bytes = options.cache_limit,

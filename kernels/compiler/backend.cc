@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/compiler/math_bitcode.h"
+#include "kernels/compiler/soft_double.h"
 #include "llvm/Analysis/TargetLibraryInfo.h"
 #include "llvm/Bitcode/BitcodeReader.h"
 #include "llvm/Config/llvm-config.h"
@@ -107,9 +108,9 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> CreateMachine(const CodeTar
   return created;
 }
 
-// Links the functions of math.c that the kernel calls, to be inlined.
-absl::Status LinkMath(llvm::Module& module) {
-  const llvm::StringRef bytes(MathBitcode().data(), MathBitcode().size());
+// Links the functions of `bitcode` that the module calls.
+absl::Status Link(std::string_view bitcode, llvm::Module& module) {
+  const llvm::StringRef bytes(bitcode.data(), bitcode.size());
   auto source = llvm::getLazyBitcodeModule(llvm::MemoryBufferRef(bytes, "math"), module.getContext());
   if (!source) return absl::InternalError("math bitcode: " + llvm::toString(source.takeError()));
   (*source)->setTargetTriple(module.getTargetTriple());
@@ -160,9 +161,26 @@ void UseHardwareDivision(llvm::Module& module) {
   }
 }
 
+// Has no doubles left. The functions that take their place stay functions: they are large, and called often.
+absl::Status EmulateDoubles(llvm::Module& module) {
+  RETURN_IF_ERROR(ReplaceDoubles(module));
+  RETURN_IF_ERROR(Link(SoftDoubleBitcode(), module));
+  for (llvm::Function& f : module) {
+    if (f.isDeclaration() || !f.getName().starts_with("xpud_soft_")) continue;
+    f.setAttributes({});
+    f.setLinkage(llvm::GlobalValue::InternalLinkage);
+    f.addFnAttr(llvm::Attribute::NoUnwind);
+    f.addFnAttr("no-builtins");
+    if (!module.getTargetTriple().isX86()) f.setCallingConv(llvm::CallingConv::SPIR_FUNC);
+    for (llvm::User* user : f.users()) llvm::cast<llvm::CallBase>(user)->setCallingConv(f.getCallingConv());
+  }
+  if (!llvm::verifyModule(module, nullptr)) return absl::OkStatus();
+  return absl::InternalError("emulating doubles made invalid IR");
+}
+
 // Runs O3. LLVM is told that no library function exists, so that no loop becomes a call of memcpy or memset
 // that the driver cannot resolve.
-void Optimise(llvm::Module& module, llvm::TargetMachine& machine) {
+void Optimise(llvm::Module& module, llvm::TargetMachine& machine, bool vectorises) {
   llvm::LoopAnalysisManager lam;
   llvm::FunctionAnalysisManager fam;
   llvm::CGSCCAnalysisManager cgam;
@@ -171,8 +189,8 @@ void Optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   library.disableAllFunctions();
   fam.registerPass([&] { return llvm::TargetLibraryAnalysis(library); });
   llvm::PipelineTuningOptions tuning;
-  tuning.LoopVectorization = module.getTargetTriple().isX86();
-  tuning.SLPVectorization = module.getTargetTriple().isX86();
+  tuning.LoopVectorization = vectorises;
+  tuning.SLPVectorization = vectorises;
   tuning.LoopInterleaving = true;
   llvm::PassBuilder builder(&machine, tuning);
   builder.registerModuleAnalyses(mam);
@@ -191,11 +209,11 @@ absl::Status Prepare(const CodeTarget& target, llvm::Module& module, llvm::Targe
     llvm::verifyModule(module, &stream);
     return absl::InternalError("invalid IR: " + text);
   }
-  RETURN_IF_ERROR(LinkMath(module));
+  RETURN_IF_ERROR(Link(MathBitcode(), module));  // to be inlined
   if (target.target == Target::kNvptx) UseHardwareDivision(module);
   SetAttributes(target, module);
-  Optimise(module, machine);
-  return absl::OkStatus();
+  Optimise(module, machine, target.target == Target::kHost && target.has_doubles);
+  return target.has_doubles ? absl::OkStatus() : EmulateDoubles(module);
 }
 
 absl::Status CheckDefined(const std::string& object) {
@@ -277,7 +295,8 @@ absl::StatusOr<std::string> GenerateInChild(const CodeTarget& target, llvm::Modu
 std::string CodeIdentity(const CodeTarget& target) {
   const Machine machine = MachineOf(target);
   return absl::StrCat(std::string(SourceStamp()), "|" LLVM_VERSION_STRING "|",
-                      static_cast<int>(target.target), "|", machine.cpu, "|", machine.features);
+                      static_cast<int>(target.target), "|", machine.cpu, "|", machine.features,
+                      target.has_doubles ? "" : "|soft doubles");
 }
 
 absl::Status CheckHostCpu() {

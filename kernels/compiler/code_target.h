@@ -2,6 +2,7 @@
 #pragma once
 
 #include <charconv>
+#include <compare>
 #include <string>
 #include <utility>
 
@@ -9,11 +10,14 @@
 
 namespace xpud::kernels {
 
-// `processor`: of NVPTX, "sm_80" where empty.
+// `processor`: of NVPTX, "sm_80" where empty. `has_doubles`: else they are computed with integers.
 struct CodeTarget {
-  CodeTarget(Target kind, std::string name = {})  // NOLINT(google-explicit-constructor): mostly a Target
-      : target(kind), processor(name.empty() && kind == Target::kNvptx ? "sm_80" : std::move(name)) {}
-  bool operator==(const CodeTarget&) const = default;
+  CodeTarget(Target kind, std::string name = {},  // NOLINT(google-explicit-constructor): mostly a Target
+             bool doubles = true)
+      : target(kind),
+        processor(name.empty() && kind == Target::kNvptx ? "sm_80" : std::move(name)),
+        has_doubles(doubles) {}
+  auto operator<=>(const CodeTarget&) const = default;
 
   // Returns N of an NVIDIA processor "sm_N" (also with a letter behind it); 0 of others.
   int ProcessorNumber() const {
@@ -27,6 +31,7 @@ struct CodeTarget {
 
   Target target;
   std::string processor;
+  bool has_doubles;
 };
 
 }  // namespace xpud::kernels

@@ -138,7 +138,7 @@ KernelLibrary::~KernelLibrary() = default;
 absl::StatusOr<std::unique_ptr<KernelLibrary>> KernelLibrary::Create(const Options& options) {
   if (options.target == Target::kHost) RETURN_IF_ERROR(CheckHostCpu());
   Options complete = options;
-  const CodeTarget target(options.target, options.processor);
+  const CodeTarget target(options.target, options.processor, options.has_doubles);
   if (complete.compiler == nullptr) {
     ASSIGN_OR_RETURN(complete.compiler, KernelCompiler::Create({.target = target,
                                                                 .assembles = options.assemble != nullptr,

@@ -32,6 +32,7 @@ class KernelLibrary {
     // Called on the compiler's thread, or another thread of this library, each time something became ready.
     std::function<void()> on_ready;
     std::string processor = {};  // kNvptx: the least GPU that the code runs on, as "sm_90"; empty: sm_80
+    bool has_doubles = true;     // else kernels compute doubles with integers: slow, with the same results
     // kNvptx: makes machine code (a cubin for `processor` itself) of PTX. Where given, modules are kNative
     // and it is they that are kept on disk, so that a warm start compiles nothing. Called on a thread of this
     // library, which its destructor waits for.

@@ -53,7 +53,8 @@ class GpuEmissionTest : public ::testing::Test {
 
   void Check(const auto& skeleton, const auto& key, const std::string& what = "") {
     CheckPtx(skeleton, key, what);
-    CheckSpirv(skeleton, key, what);
+    CheckSpirv(Target::kSpirv, skeleton, key, what);
+    CheckSpirv({Target::kSpirv, "", /*doubles=*/false}, skeleton, key, what + " without doubles");
   }
 
   void CheckPtx(const auto& skeleton, const auto& key, const std::string& more = "") {
@@ -84,14 +85,14 @@ class GpuEmissionTest : public ::testing::Test {
     EXPECT_FALSE(UsesDoubles(*spirv)) << skeleton.Name(key);
   }
 
-  void CheckSpirv(const auto& skeleton, const auto& key, const std::string& more) {
+  void CheckSpirv(const CodeTarget& target, const auto& skeleton, const auto& key, const std::string& more) {
     const std::string what = skeleton.Name(key) + " " + more;
-    const absl::StatusOr<std::string> spirv =
-        KernelCompiler::Compile(Target::kSpirv, skeleton, skeleton.Pack(key));
+    const absl::StatusOr<std::string> spirv = KernelCompiler::Compile(target, skeleton, skeleton.Pack(key));
     ASSERT_TRUE(spirv.ok()) << what << ": " << spirv.status();
     ASSERT_GT(spirv->size(), 20u);
     EXPECT_EQ(spirv->substr(0, 8), std::string("\x03\x02\x23\x07\x00\x02\x01\x00", 8))
         << what << ": not SPIR-V 1.2";
+    if (!target.has_doubles) EXPECT_FALSE(UsesDoubles(*spirv)) << what;
     if (Installed("spirv-val")) EXPECT_TRUE(Accepts("spirv-val --target-env spv1.2", *spirv)) << what;
   }
 };
@@ -118,7 +119,8 @@ TEST_F(GpuEmissionTest, EveryElementWiseRow) {
     if (!integers) {
       MapKey wide = key;
       wide.compute = DType::kFloat64;
-      Check(skeleton, wide, "f64");
+      CheckPtx(skeleton, wide, "f64");
+      CheckSpirv(Target::kSpirv, skeleton, wide, "f64");
     }
     Check(skeleton, key);
     if (row.number % 4 != 0 || row.inputs == 0) continue;

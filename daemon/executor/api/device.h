@@ -34,6 +34,7 @@ struct DeviceProperties {
   // Whether a lost executor is replaced and its unfinished work is run again.
   bool replaceable = false;
   kernels::Target target = kernels::Target::kHost;
+  bool has_doubles = true;  // else kernels compute them with integers
   kernels::GroupLimits most_groups = kernels::kAnyGroups;
 };
 

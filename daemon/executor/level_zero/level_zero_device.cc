@@ -162,6 +162,7 @@ absl::Status LevelZeroDevice::ReadProperties() {
   modules.stype = ZE_STRUCTURE_TYPE_DEVICE_MODULE_PROPERTIES;
   RETURN_IF_ZE_ERROR(zeDeviceGetModuleProperties(device_, &modules));
   const auto* const id = reinterpret_cast<const char*>(modules.nativeKernelSupported.id);
+  properties_.has_doubles = (modules.flags & ZE_DEVICE_MODULE_FLAG_FP64) != 0;
   properties_.processor.assign(id, strnlen(id, sizeof(modules.nativeKernelSupported.id)));
   ze_device_compute_properties_t compute = {};
   compute.stype = ZE_STRUCTURE_TYPE_DEVICE_COMPUTE_PROPERTIES;

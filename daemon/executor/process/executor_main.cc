@@ -211,6 +211,7 @@ Answer Describe(const DeviceProperties& properties, uint32_t devices) {
   transport::SetText(answer.device.kind, properties.kind);
   transport::SetText(answer.device.vendor, properties.vendor);
   answer.target = static_cast<uint32_t>(properties.target);
+  answer.has_doubles = properties.has_doubles ? 1 : 0;
   answer.most_groups = properties.most_groups;
   answer.device.total_memory = properties.total_memory;
   answer.device.compute_units = properties.compute_units;

@@ -63,6 +63,7 @@ absl::Status ExecutorProcess::TakeDevice() {
   properties_.peak = answer.peak;
   properties_.replaceable = true;
   properties_.target = static_cast<kernels::Target>(answer.target);
+  properties_.has_doubles = answer.has_doubles != 0;
   properties_.most_groups = answer.most_groups;
   return absl::OkStatus();
 }

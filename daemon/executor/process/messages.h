@@ -122,7 +122,8 @@ struct Answer {
   uint64_t value;    // kAsk: the result; kAssemble: size
   char text[512];    // the error's message
   char processor[64];
-  uint32_t target;  // kernels::Target
+  uint32_t target;       // kernels::Target
+  uint32_t has_doubles;  // 0 or 1
   kernels::GroupLimits most_groups;
   transport::DeviceRecord device;
   PeakRates peak;
