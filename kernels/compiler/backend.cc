@@ -28,6 +28,8 @@
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
 #include "llvm/TargetParser/Host.h"
+#include "llvm/Transforms/InstCombine/InstCombine.h"
+#include "llvm/Transforms/Scalar/Scalarizer.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/unique_fd.h"
 
@@ -180,7 +182,7 @@ absl::Status EmulateDoubles(llvm::Module& module) {
 
 // Runs O3. LLVM is told that no library function exists, so that no loop becomes a call of memcpy or memset
 // that the driver cannot resolve.
-void Optimise(llvm::Module& module, llvm::TargetMachine& machine, bool vectorises) {
+void Optimise(const CodeTarget& target, llvm::Module& module, llvm::TargetMachine& machine) {
   llvm::LoopAnalysisManager lam;
   llvm::FunctionAnalysisManager fam;
   llvm::CGSCCAnalysisManager cgam;
@@ -189,8 +191,8 @@ void Optimise(llvm::Module& module, llvm::TargetMachine& machine, bool vectorise
   library.disableAllFunctions();
   fam.registerPass([&] { return llvm::TargetLibraryAnalysis(library); });
   llvm::PipelineTuningOptions tuning;
-  tuning.LoopVectorization = vectorises;
-  tuning.SLPVectorization = vectorises;
+  const bool host = target.target == Target::kHost;
+  tuning.LoopVectorization = tuning.SLPVectorization = host && target.has_doubles;
   tuning.LoopInterleaving = true;
   llvm::PassBuilder builder(&machine, tuning);
   builder.registerModuleAnalyses(mam);
@@ -198,7 +200,14 @@ void Optimise(llvm::Module& module, llvm::TargetMachine& machine, bool vectorise
   builder.registerFunctionAnalyses(fam);
   builder.registerLoopAnalyses(lam);
   builder.crossRegisterProxies(lam, fam, cgam, mam);
-  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3).run(module, mam);
+  llvm::ModulePassManager passes = builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3);
+  if (host && !target.has_doubles) {  // for tests of the emulation: no vectors
+    llvm::ScalarizerPassOptions scalars;
+    scalars.ScalarizeLoadStore = true;
+    passes.addPass(llvm::createModuleToFunctionPassAdaptor(llvm::ScalarizerPass(scalars)));
+    passes.addPass(llvm::createModuleToFunctionPassAdaptor(llvm::InstCombinePass()));
+  }
+  passes.run(module, mam);
 }
 
 absl::Status Prepare(const CodeTarget& target, llvm::Module& module, llvm::TargetMachine& machine) {
@@ -212,7 +221,7 @@ absl::Status Prepare(const CodeTarget& target, llvm::Module& module, llvm::Targe
   RETURN_IF_ERROR(Link(MathBitcode(), module));  // to be inlined
   if (target.target == Target::kNvptx) UseHardwareDivision(module);
   SetAttributes(target, module);
-  Optimise(module, machine, target.target == Target::kHost && target.has_doubles);
+  Optimise(target, module, machine);
   return target.has_doubles ? absl::OkStatus() : EmulateDoubles(module);
 }
 

@@ -295,6 +295,9 @@ static inline uint64_t Least(uint64_t a, uint64_t b, bool most) {
 }
 uint64_t xpud_soft_min(uint64_t a, uint64_t b) { return Least(a, b, false); }
 uint64_t xpud_soft_max(uint64_t a, uint64_t b) { return Least(a, b, true); }
+// The same, but of a NaN and a number the NaN.
+uint64_t xpud_soft_minimum(uint64_t a, uint64_t b) { return IsNan(a) ? Quiet(a) : IsNan(b) ? Quiet(b) : Least(a, b, false); }
+uint64_t xpud_soft_maximum(uint64_t a, uint64_t b) { return IsNan(a) ? Quiet(a) : IsNan(b) ? Quiet(b) : Least(a, b, true); }
 
 // Returns a bit of LLVM's is.fpclass: signalling and quiet NaN, -infinity, negative normal, subnormal, -0, and
 // the same upwards.

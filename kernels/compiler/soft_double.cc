@@ -325,6 +325,10 @@ absl::Status Replacement::ReplaceIntrinsic(llvm::IntrinsicInst& i) {
     case llvm::Intrinsic::maxnum:
     case llvm::Intrinsic::maximumnum:
       return is_call("max");
+    case llvm::Intrinsic::minimum:
+      return is_call("minimum");
+    case llvm::Intrinsic::maximum:
+      return is_call("maximum");
     case llvm::Intrinsic::fabs:
       Is(i, ir_.CreateAnd(operands[0], ir_.getInt64(~kSign)));
       return absl::OkStatus();

@@ -32,14 +32,18 @@ TestDevice::TestDevice() : scratch_(new std::byte[XPUD_HOST_SCRATCH_BYTES + 64])
 
 TestDevice::~TestDevice() { ReleaseWorkspaces(); }
 
+static bool IsOff(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value != nullptr && std::string_view(value) == "0";
+}
+
 KernelLibrary::Options TestDevice::options() {
   KernelLibrary::Options options;
   if (nvptx_) options.target = Target::kNvptx;
+  options.has_doubles = !IsOff("XPUD_TEST_DOUBLES");
   if (gpu_ == nullptr) return options;
   options.processor = gpu_->processor();
-  const char* const libraries = std::getenv("XPUD_TEST_LIBRARIES");
-  if (libraries == nullptr || std::string_view(libraries) != "0")
-    options.ask = [this](const Launch& launch) { return Ask(launch); };
+  if (!IsOff("XPUD_TEST_LIBRARIES")) options.ask = [this](const Launch& launch) { return Ask(launch); };
   return options;
 }
 
