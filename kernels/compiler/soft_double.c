@@ -4,16 +4,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+// Functions of structures must not remain: not every consumer of SPIR-V takes them.
+#define INLINE static inline __attribute__((always_inline))
+
 #define FRACTION 0x000fffffffffffffull
 #define HIDDEN 0x0010000000000000ull
 #define INFINITE 0x7ff0000000000000ull
 #define NOT_A_NUMBER 0x7ff8000000000000ull
 #define SIGN 0x8000000000000000ull
 
-static inline bool IsNan(uint64_t x) { return (x & ~SIGN) > INFINITE; }
-static inline bool IsInfinite(uint64_t x) { return (x & ~SIGN) == INFINITE; }
-static inline bool IsZero(uint64_t x) { return (x & ~SIGN) == 0; }
-static inline uint64_t Quiet(uint64_t x) { return x | 0x0008000000000000ull; }
+INLINE bool IsNan(uint64_t x) { return (x & ~SIGN) > INFINITE; }
+INLINE bool IsInfinite(uint64_t x) { return (x & ~SIGN) == INFINITE; }
+INLINE bool IsZero(uint64_t x) { return (x & ~SIGN) == 0; }
+INLINE uint64_t Quiet(uint64_t x) { return x | 0x0008000000000000ull; }
 
 // A finite number other than 0: significand * 2^(exponent - 52), with 2^52 <= significand < 2^53.
 typedef struct {
@@ -21,7 +24,7 @@ typedef struct {
   int32_t exponent;
 } Parts;
 
-static inline Parts PartsOf(uint64_t x) {
+INLINE Parts PartsOf(uint64_t x) {
   const uint64_t fraction = x & FRACTION;
   const int32_t biased = (int32_t)(x >> 52) & 0x7ff;
   if (biased != 0) return (Parts){fraction | HIDDEN, biased - 1023};
@@ -30,7 +33,7 @@ static inline Parts PartsOf(uint64_t x) {
 }
 
 // Shifts right; the lowest bit of the result is set if a bit that was set is lost.
-static inline uint64_t ShiftSticky(uint64_t x, int32_t by) {
+INLINE uint64_t ShiftSticky(uint64_t x, int32_t by) {
   if (by <= 0) return x;
   if (by > 63) return x != 0;
   return x >> by | ((x << (64 - by)) != 0);
@@ -38,7 +41,7 @@ static inline uint64_t ShiftSticky(uint64_t x, int32_t by) {
 
 // Returns the double nearest to significand * 2^(exponent - 62), with 2^62 <= significand < 2^63. Its lowest
 // bit may stand for any rest.
-static inline uint64_t Round(uint64_t sign, int32_t exponent, uint64_t significand) {
+INLINE uint64_t Round(uint64_t sign, int32_t exponent, uint64_t significand) {
   const int32_t biased = exponent + 1023;
   if (biased >= 0x7ff) return sign | INFINITE;
   if (biased < 1) significand = ShiftSticky(significand, 1 - biased);
@@ -48,7 +51,7 @@ static inline uint64_t Round(uint64_t sign, int32_t exponent, uint64_t significa
 }
 
 // Like Round, for any significand but 0.
-static inline uint64_t Normalise(uint64_t sign, int32_t exponent, uint64_t significand) {
+INLINE uint64_t Normalise(uint64_t sign, int32_t exponent, uint64_t significand) {
   const int32_t zeros = __builtin_clzll(significand);
   if (zeros == 0) return Round(sign, exponent + 1, ShiftSticky(significand, 1));
   return Round(sign, exponent - (zeros - 1), significand << (zeros - 1));
@@ -59,7 +62,7 @@ typedef struct {
   uint64_t high, low;
 } Product;
 
-static inline Product Multiply(uint64_t a, uint64_t b) {
+INLINE Product Multiply(uint64_t a, uint64_t b) {
   const uint64_t kLow = (1ull << 27) - 1;
   const uint64_t a1 = a >> 27, a0 = a & kLow, b1 = b >> 27, b0 = b & kLow;
   const uint64_t lowest = a0 * b0;
@@ -67,7 +70,7 @@ static inline Product Multiply(uint64_t a, uint64_t b) {
   return (Product){a1 * b1 + (middle >> 27), (middle & kLow) << 27 | (lowest & kLow)};
 }
 
-static inline uint64_t AddNumbers(uint64_t a, uint64_t b) {
+INLINE uint64_t AddNumbers(uint64_t a, uint64_t b) {
   if ((a & ~SIGN) < (b & ~SIGN)) {
     const uint64_t swapped = a;
     a = b, b = swapped;
@@ -138,16 +141,17 @@ uint64_t xpud_soft_sqrt(uint64_t a) {
   return Normalise(0, (x.exponent - odd) / 2 + 7, root | (rest != 0));
 }
 
-// A number of 128 bits.
+// A number of 128 bits. Carries are computed from bits, because not every consumer of SPIR-V has OpIAddCarry.
 typedef struct {
   uint64_t high, low;
 } Wide;
 
-static inline Wide ShiftWide(Wide x, int32_t by) {
+INLINE Wide ShiftWide(Wide x, int32_t by) {
   if (by <= 0) return x;
   if (by > 127) return (Wide){0, (x.high | x.low) != 0};
   if (by > 63) return (Wide){0, ShiftSticky(x.high, by - 64) | (x.low != 0)};
-  return (Wide){x.high >> by, x.low >> by | x.high << (64 - by) | ((x.low << (64 - by)) != 0)};
+  const int32_t back = 63 - by;  // in two steps, so that no funnel shift is made of it
+  return (Wide){x.high >> by, x.low >> by | x.high << 1 << back | ((x.low << 1 << back) != 0)};
 }
 
 uint64_t xpud_soft_fma(uint64_t a, uint64_t b, uint64_t c) {
@@ -181,20 +185,22 @@ uint64_t xpud_soft_fma(uint64_t a, uint64_t b, uint64_t c) {
     }
     if (((sign ^ c) & SIGN) == 0) {
       sum.low = product.low + addend.low;
-      sum.high = product.high + addend.high + (sum.low < product.low);
+      sum.high = product.high + addend.high +
+                 (((product.low & addend.low) | ((product.low | addend.low) & ~sum.low)) >> 63);
     } else {
       const bool swap =
           product.high < addend.high || (product.high == addend.high && product.low < addend.low);
       const Wide large = swap ? addend : product, small = swap ? product : addend;
       sum.low = large.low - small.low;
-      sum.high = large.high - small.high - (large.low < small.low);
+      sum.high = large.high - small.high -
+                 (((~large.low & small.low) | (~(large.low ^ small.low) & sum.low)) >> 63);
       sum_sign = swap ? c & SIGN : sign;
     }
   }
   if ((sum.high | sum.low) == 0) return 0;
   if (sum.high == 0) return Normalise(sum_sign, exponent - 62, sum.low);
   const int32_t zeros = __builtin_clzll(sum.high);
-  const uint64_t upper = zeros == 0 ? sum.high : sum.high << zeros | sum.low >> (64 - zeros);
+  const uint64_t upper = sum.high << zeros | sum.low >> 1 >> (63 - zeros);
   const uint64_t lower = sum.low << zeros;
   return Normalise(sum_sign, exponent + 2 - zeros, upper | (lower != 0));
 }
@@ -216,7 +222,7 @@ uint64_t xpud_soft_from_i64(int64_t x) {
 uint64_t xpud_soft_from_u64(uint64_t x) { return x == 0 ? 0 : Normalise(0, 62, x); }
 
 // Returns the magnitude without its fraction; `most` if that is larger, and for infinity.
-static inline uint64_t Whole(uint64_t x, uint64_t most) {
+INLINE uint64_t Whole(uint64_t x, uint64_t most) {
   const int32_t exponent = ((int32_t)(x >> 52) & 0x7ff) - 1023;
   if (exponent < 0) return 0;
   if (exponent > 63) return most;
@@ -286,7 +292,7 @@ uint64_t xpud_soft_rint(uint64_t x) {
 }
 
 // -0 is less than +0. Of a NaN and a number, the number.
-static inline uint64_t Least(uint64_t a, uint64_t b, bool most) {
+INLINE uint64_t Least(uint64_t a, uint64_t b, bool most) {
   if (IsNan(a)) return b;
   if (IsNan(b)) return a;
   const int32_t order = xpud_soft_compare(a, b);
