@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 import ecosystem as ecosystem_environment
+import intel as intel_driver
 import tidy
 from runner import ROOT, Log, Stage, StageFailed, Tally
 
@@ -244,6 +245,12 @@ def plain(log: Log) -> Tally:
         return tally + unittests(log, "sdk/torch/tests", own | env, ("test_device.py", "test_indices.py", "test_models.py"))
 
 
+def intel(log: Log) -> Tally:
+    """Intel's real driver without its hardware, beside ours and alone."""
+    intel_driver.prepare(log)
+    return unittests(log, "tests/intel")
+
+
 def executor(log: Log) -> Tally:
     """The same, and the PyTorch package's tests, with the CPU device in an executor process, as a GPU is by default."""
     flags = "--device cpu --executor process"
@@ -326,6 +333,7 @@ STAGES = [
     Stage("validation", "those of e2e that use devices, under Level Zero's validation layer", validation, ("setup", "build")),
     Stage("asynchronous", "real processes, with the CPU device treated like a GPU", asynchronous, ("build",)),
     Stage("plain", "the same and PyTorch, with a driver that has none of our extensions", plain, ("setup", "build")),
+    Stage("intel", "Intel's real driver, without its hardware", intel, ("setup", "build"), full=True),
     Stage("remote", "the same and PyTorch, through xpud-connect and xpud-gateway", remote, ("setup", "build")),
     Stage("executor", "the same and PyTorch, with the CPU device in an executor process", executor, ("setup", "build")),
     Stage("network", "clients behind a network with delays, losses and cut connections", network, ("setup",)),
