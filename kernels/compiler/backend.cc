@@ -173,7 +173,7 @@ absl::Status EmulateDoubles(llvm::Module& module) {
     f.setLinkage(llvm::GlobalValue::InternalLinkage);
     f.addFnAttr(llvm::Attribute::NoUnwind);
     f.addFnAttr("no-builtins");
-    if (!module.getTargetTriple().isX86()) f.setCallingConv(llvm::CallingConv::SPIR_FUNC);
+    if (module.getTargetTriple().isSPIRV()) f.setCallingConv(llvm::CallingConv::SPIR_FUNC);
     for (llvm::User* user : f.users()) llvm::cast<llvm::CallBase>(user)->setCallingConv(f.getCallingConv());
   }
   if (!llvm::verifyModule(module, nullptr)) return absl::OkStatus();
