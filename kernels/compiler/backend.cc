@@ -103,9 +103,12 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> CreateMachine(const CodeTar
   llvm::TargetOptions options;
   options.AllowFPOpFusion =
       target.target == Target::kSpirv ? llvm::FPOpFusion::Standard : llvm::FPOpFusion::Fast;
+  // Of SPIR-V, LLVM's preparation for code would make carries, which not every consumer has.
+  const auto level =
+      target.target == Target::kSpirv ? llvm::CodeGenOptLevel::None : llvm::CodeGenOptLevel::Default;
   std::unique_ptr<llvm::TargetMachine> created(
       found->createTargetMachine(module.getTargetTriple(), machine.cpu, machine.features, options,
-                                 llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+                                 llvm::Reloc::PIC_, llvm::CodeModel::Small, level));
   if (created == nullptr) return absl::InternalError("LLVM has no such target machine");
   return created;
 }
@@ -191,8 +194,7 @@ void Optimise(const CodeTarget& target, llvm::Module& module, llvm::TargetMachin
   library.disableAllFunctions();
   fam.registerPass([&] { return llvm::TargetLibraryAnalysis(library); });
   llvm::PipelineTuningOptions tuning;
-  const bool host = target.target == Target::kHost;
-  tuning.LoopVectorization = tuning.SLPVectorization = host && target.has_doubles;
+  tuning.LoopVectorization = tuning.SLPVectorization = target.target == Target::kHost && target.has_doubles;
   tuning.LoopInterleaving = true;
   llvm::PassBuilder builder(&machine, tuning);
   builder.registerModuleAnalyses(mam);
@@ -201,7 +203,7 @@ void Optimise(const CodeTarget& target, llvm::Module& module, llvm::TargetMachin
   builder.registerLoopAnalyses(lam);
   builder.crossRegisterProxies(lam, fam, cgam, mam);
   llvm::ModulePassManager passes = builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3);
-  if (host && !target.has_doubles) {  // for tests of the emulation: no vectors
+  if (!target.has_doubles) {  // ReplaceDoubles takes no vectors
     llvm::ScalarizerPassOptions scalars;
     scalars.ScalarizeLoadStore = true;
     passes.addPass(llvm::createModuleToFunctionPassAdaptor(llvm::ScalarizerPass(scalars)));

@@ -25,6 +25,7 @@ for name, call in {
     "element-wise": lambda: (x + 1) * half.exp(), "in doubles": lambda: torch.atan(x), "drawn": lambda: torch.randn(64, device="xpud"),
     "a null operand": lambda: torch.cat([x, x]), "float64": lambda: x.double() * 2, "sums": lambda: x.sum(0) + x.mean(), "scan": lambda: x.cumsum(1),
     "softmax": lambda: half.softmax(1), "index": lambda: x[i], "loss": lambda: torch.nn.functional.cross_entropy(x, i), "sort": lambda: x.sort(1),
+    "ctc": lambda: torch.nn.functional.ctc_loss(x.view(16, 4, 64).log_softmax(2), i.view(4, 16)[:, :8] + 1, [16] * 4, [8] * 4),
 }.items():
     call()
     torch.xpud.synchronize()
