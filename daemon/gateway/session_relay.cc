@@ -191,9 +191,10 @@ bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
   if (status.ok() && outbox_.IsFull()) return true;
   ServerFrame frame;
   for (uint32_t q = 0; q < queues_in_use_; ++q) AddQueue(q, frame);
-  if (!frame.payload.empty() && !transport_.CheckOpen().ok()) {
+  const bool reads = !frame.payload.empty() || frame.head.timestamps_size() != 0;
+  if (reads && !transport_.CheckOpen().ok()) {
     if (status.ok()) return true;  // the next call of AwaitFlush fails
-    frame = ServerFrame();         // without downloads, which may be zeros
+    frame = ServerFrame();         // without downloads and timestamps, which may be zeros
   }
   AddMemory(frame);
   if (!status.ok() && !gone_.load()) {
@@ -214,6 +215,7 @@ bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
 
 absl::Status SessionRelay::AwaitFlush(ServerCall& call, const std::function<absl::Status()>& interrupt) {
   while (true) {
+    RETURN_IF_ERROR(transport_.CheckOpen());
     PutRest(call);
     const uint64_t asked = Unanswered();
     const bool stuck = stuck_;
@@ -319,11 +321,13 @@ void SessionRelay::AddQueue(uint32_t queue, ServerFrame& frame) {
   const uint64_t completed = transport_.Completed(queue);
   const uint32_t errors = transport_.Errors(queue);
   if (completed == seen.completed && errors == seen.errors) return;
+  const absl::Status error = errors == seen.errors ? absl::OkStatus() : transport_.LastError(queue);
+  // What is no error of a session that has ended may have been emptied.
+  if (error.ok() && !transport_.CheckOpen().ok()) return;
   v1::QueueState& state = *frame.head.add_queues();
   state.set_queue(queue);
   state.set_completed(completed);
   if (errors != seen.errors) {
-    const absl::Status error = transport_.LastError(queue);
     state.mutable_error()->set_code(static_cast<uint32_t>(error.code()));
     state.mutable_error()->set_message(std::string(error.message()));
   }

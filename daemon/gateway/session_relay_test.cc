@@ -197,6 +197,25 @@ TEST_F(SessionRelayTest, AMilestoneThatIsNoneIsAnyProgress) {
   }
 }
 
+// The daemon empties the pages of a session that ends.
+TEST_F(SessionRelayTest, WhatWasEmptiedIsNotToldAsProgress) {
+  constexpr uint32_t kQueue = wire::kMaxQueues - 1;
+  const wire::NopCommand command = {wire::Header(wire::CommandKind::kNop, kQueue, sizeof(command))};
+  ClientFrame sent;
+  sent.payload.emplace_back(&command, sizeof(command));
+  sent.head.set_command_bytes(sizeof(command));
+  sent.head.set_number(++number_);
+  ASSERT_TRUE(stream_->Write(Serialize(sent)));
+  Complete(kQueue, 1);
+  FramesUntil(kQueue, 1);
+  daemon_.reset();
+  ServerFrame frame;
+  do {
+    ASSERT_TRUE(Read(frame));
+    EXPECT_EQ(frame.head.queues_size(), 0);
+  } while (frame.head.closed().empty());
+}
+
 TEST_F(SessionRelayTest, WhyTheDaemonClosesTheSessionIsToldWhateverIsWaitedFor) {
   Ask(1, transport::WaitsFor({0, 1}));
   RequestedWait();

@@ -12,6 +12,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -19,10 +21,13 @@
 #include "daemon/trace/record.h"
 #include "kernels/api/launch.h"
 #include "kernels/api/op_call.h"
+#include "proto/base/check.h"
+#include "proto/base/mapping.h"
 
 namespace xpud::trace {
 
-// The newest `capacity` records, in pieces that are allocated as records come.
+// The newest `capacity` records, in pieces that are mapped as records come. Not from the heap: it would keep
+// most of a large profile's memory after its end.
 template <typename Record>
 class Ring {
  public:
@@ -37,7 +42,7 @@ class Ring {
     ++added_;
     if (at / kPiece == pieces_.size()) [[unlikely]]
       AddPiece();
-    return pieces_[at / kPiece][at % kPiece];
+    return pieces_[at / kPiece].records[at % kPiece];
   }
   uint64_t added() const { return added_; }  // those that were overwritten included
   // The number of the oldest one.
@@ -58,18 +63,28 @@ class Ring {
   }
 
  private:
+  static_assert(std::is_trivially_destructible_v<Record>);
   static constexpr size_t kPiece = 512;
+  struct Piece {
+    Mapping memory;
+    Record* records;
+  };
 
   void AddPiece() {
-    pieces_.push_back(std::make_unique<Record[]>(std::min(kPiece, capacity_ - pieces_.size() * kPiece)));
+    const size_t count = std::min(kPiece, capacity_ - pieces_.size() * kPiece);
+    absl::StatusOr<Mapping> memory = Mapping::MapPrivate(count * sizeof(Record));
+    XPUD_CHECK(memory.ok());
+    auto* const records = reinterpret_cast<Record*>(memory->data());
+    std::uninitialized_value_construct_n(records, count);
+    pieces_.push_back({*std::move(memory), records});
   }
   Record& At(uint64_t number) const {
     const size_t at = number % capacity_;
-    return pieces_[at / kPiece][at % kPiece];
+    return pieces_[at / kPiece].records[at % kPiece];
   }
 
   size_t capacity_;
-  std::vector<std::unique_ptr<Record[]>> pieces_;
+  std::vector<Piece> pieces_;
   size_t at_ = 0;  // added_ % capacity_
   uint64_t added_ = 0;
 };

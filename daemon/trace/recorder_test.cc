@@ -1,6 +1,11 @@
 #include "daemon/trace/recorder.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <vector>
 
 #include "daemon/trace/archive.h"
 #include "daemon/trace/profiles.h"
@@ -92,6 +97,31 @@ TEST(RecorderTest, AProfileHasTimesUntilItStops) {
   EXPECT_EQ(recorder.profile(Audience::kOperators)->records.added(), 0u) << "a new profile";
   recorder.Stop(Audience::kOperators);
   EXPECT_FALSE(recorder.profiling(1));
+}
+
+size_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  size_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+TEST(RecorderTest, AProfileLeavesNoMemoryBehind) {
+  constexpr size_t kCommands = 200'000, kBytes = kCommands * sizeof(CommandRecord);
+  Recorder recorder(/*synchronous=*/true);
+  std::vector<std::unique_ptr<char[]>> others;  // that stay, as the daemon has them
+  const size_t before = ResidentBytes();
+  (void)recorder.Start(Audience::kUser, kCommands);
+  for (size_t i = 0; i < kCommands; ++i) {
+    Running command;
+    command.header.kind = wire::CommandKind::kNop;
+    command.timed = true;
+    recorder.Note(command, 1);
+    if (i % 500 == 0) others.push_back(std::make_unique<char[]>(100));
+  }
+  EXPECT_GT(ResidentBytes(), before + kBytes / 10 * 9);
+  (void)recorder.Start(Audience::kUser, 1);  // the old one is freed
+  EXPECT_LT(ResidentBytes(), before + kBytes / 10);
 }
 
 TEST(RecorderTest, NamesTakeNoMoreThanTheyMay) {

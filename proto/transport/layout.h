@@ -114,9 +114,13 @@ struct CompletionPage {
   std::atomic<uint32_t> closed;                     // a ClosedWord; unless it is 0, `reason` is set
   char reason[256];
   MemoryStatus memory;
+  // A client that has read these looks afterwards whether the session is open: when it ends, the daemon
+  // empties the page from kPageBytes on, which then reads as zeros.
   QueueStatus queues[wire::kMaxQueues];
   std::atomic<uint64_t> timestamps[wire::kMaxTimestamps];  // ns on the device's clock
 };
+
+static_assert(offsetof(CompletionPage, queues) <= kPageBytes);
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 

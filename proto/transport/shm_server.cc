@@ -52,11 +52,13 @@ absl::StatusOr<std::unique_ptr<ShmServer>> ShmServer::Create(DeviceFds& fds) {
 
 ShmServer::~ShmServer() {
   if (!completion_fd_.valid()) return;
-  // First: a client that copies from staging looks afterwards whether the session is open.
+  // First: a client that copies from staging or reads completions looks afterwards whether the session is
+  // open.
   if (completion().closed.load(std::memory_order_relaxed) == kSessionOpen)
     Close("the session has ended", kSessionClosed);
   EmptyMemfd(staging_fd_);
   EmptyMemfd(ring_fd_, kPageBytes);
+  EmptyMemfd(completion_fd_, kPageBytes);  // the first page has `closed` and its reason
 }
 
 absl::StatusOr<uint64_t> ShmServer::ReadTail() const {

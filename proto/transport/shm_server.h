@@ -21,7 +21,8 @@ class ShmServer final : public ServerTransport {
  public:
   // Creates the shared memory. `fds` receives the descriptors to send to the client.
   static absl::StatusOr<std::unique_ptr<ShmServer>> Create(DeviceFds& fds);
-  // Empties the ring and staging: the client may keep its descriptors.
+  // Empties the ring, staging and the completion page but for its first 4 KiB: the client may keep its
+  // descriptors.
   ~ShmServer() override;
 
   absl::StatusOr<std::span<const std::byte>> Receive() override;

@@ -80,7 +80,8 @@ class ClientTransport {
   // OK, or the reason why the session has ended.
   virtual absl::Status status() const = 0;
   // Returns Unavailable if the daemon has said that it closed the session; costs nothing. What was copied
-  // from staging before is valid if the session is open: afterwards staging is emptied.
+  // from staging before is valid if the session is open, and so are errors and timestamps: afterwards these
+  // are emptied.
   virtual absl::Status CheckOpen() const = 0;
 };
 

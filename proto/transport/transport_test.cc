@@ -2,6 +2,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -365,6 +366,26 @@ TEST(ShmTransport, StagingIsEmptiedOnlyAfterTheClientCanSeeThatTheSessionEnded) 
   client.join();
   EXPECT_FALSE(saw_zero_while_open);
   EXPECT_FALSE(pair.client->CheckOpen().ok());
+}
+
+TEST(ShmTransport, CompletionsAreEmptiedAndTheClientCanSeeThatTheSessionEnded) {
+  Pair pair;
+  for (uint32_t queue = 0; queue < wire::kMaxQueues; ++queue) {
+    *pair.server->CompletedWord(queue) = 7;
+    pair.server->RaiseError(queue, 7, absl::OutOfRangeError("an index"));
+  }
+  *pair.server->TimestampWord(wire::kMaxTimestamps - 1) = 9;
+  constexpr uint32_t kLast = wire::kMaxQueues - 1;
+  EXPECT_EQ(pair.client->Completed(kLast), 7u);
+  pair.server->Close("a command of 4 bytes", kSessionClosed);
+  pair.server.reset();
+  struct stat info;
+  ASSERT_EQ(fstat(pair.completion_fd.get(), &info), 0);
+  EXPECT_EQ(info.st_blocks * 512, static_cast<blkcnt_t>(kPageBytes));
+  EXPECT_EQ(pair.client->Completed(kLast), 0u);
+  EXPECT_EQ(pair.client->Timestamp(wire::kMaxTimestamps - 1), 0u);
+  EXPECT_THAT(pair.client->CheckOpen().message(), HasSubstr("a command of 4 bytes"));
+  EXPECT_THAT(pair.client->Await({kLast, 7}, {}).message(), HasSubstr("a command of 4 bytes"));
 }
 
 TEST(ShmTransport, AnInterruptEndsAWait) {

@@ -336,10 +336,17 @@ absl::Status DeviceSession::TakeError(uint32_t queue, std::optional<uint32_t> si
     QueueState& state = queues_[queue];
     const uint32_t errors = transport_->Errors(queue);
     if (errors == state.errors_taken) [[likely]] {
+      error = transport_->CheckOpen();
+      if (!error.ok()) [[unlikely]]
+        return true;
       if (since && errors != *since && state.taker != std::this_thread::get_id()) error = state.last_error;
       return true;
     }
     error = transport_->LastError(queue);
+    if (error.ok()) [[unlikely]] {  // emptied
+      error = transport_->CheckOpen();
+      return true;
+    }
     if (state.exists && Append(wire::ClearErrorCommand{wire::Header(wire::CommandKind::kClearError, queue,
                                                                     sizeof(wire::ClearErrorCommand)),
                                                        errors, 0}) == 0)
@@ -401,7 +408,8 @@ absl::Status DeviceSession::UnreadError(std::chrono::steady_clock::time_point un
     (void)transport_->Await({queue, LastSequence(queue)}, out_of_time);
     const uint32_t errors = transport_->Errors(queue);
     SpinLock lock(mutex_);
-    if (errors != queues_[queue].errors_taken) return transport_->LastError(queue);
+    if (errors == queues_[queue].errors_taken) continue;
+    RETURN_IF_ERROR(transport_->LastError(queue));
   }
   return absl::OkStatus();
 }

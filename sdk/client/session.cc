@@ -47,7 +47,10 @@ absl::StatusOr<int64_t> Event::ElapsedNanoseconds(const Event& earlier) const {
   const auto time_of = [](const Event& event) {
     return event.core_->IfOpen(event.device_)->Timestamp(*event.timestamp_);
   };
-  return static_cast<int64_t>(time_of(*this) - time_of(earlier));
+  const uint64_t end = time_of(*this), begin = time_of(earlier);
+  for (const Event* event : {this, &earlier})
+    RETURN_IF_ERROR(event->core_->IfOpen(event->device_)->status());  // else they may have been emptied
+  return static_cast<int64_t>(end - begin);
 }
 
 absl::StatusOr<Buffer> Queue::Allocate(uint64_t bytes) const {

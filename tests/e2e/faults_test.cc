@@ -177,6 +177,18 @@ TEST(Faults, AClosedSessionIsNotToldThatCommandsAreDoneThatWereNotRun) {
   EXPECT_FALSE(Within(milliseconds(100), [&] { return raw.transport().Completed(0) > 1; }));
 }
 
+// Its errors may have been emptied.
+TEST(Faults, AnEventOfASessionThatEndedIsNotReportedAsFreeOfErrors) {
+  DaemonProcess daemon;
+  const auto session = daemon.Connect();
+  const Queue queue = *session->CreateQueue(0);
+  const Event event = *queue.Record(false);  // before any command, so it is complete
+  EXPECT_TRUE(event.Synchronize().ok());
+  SignalProcess(daemon.pid(), SIGTERM);
+  ASSERT_TRUE(Within(milliseconds(20'000), [&] { return !session->status().ok(); }));
+  EXPECT_TRUE(absl::IsUnavailable(event.Synchronize())) << event.Synchronize();
+}
+
 TEST(Faults, AnOpWithTooManyInputsIsRefusedAndItsOutputsAreUnusable) {
   DaemonProcess daemon;
   const auto session = daemon.Connect();
