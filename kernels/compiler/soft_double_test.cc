@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 
 extern "C" {
-#include "kernels/compiler/soft_double.c"
+#include "kernels/compiler/soft_double.c"  // NOLINT(bugprone-suspicious-include): what is tested
 }
 
 namespace xpud::kernels {

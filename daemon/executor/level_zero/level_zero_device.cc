@@ -457,7 +457,7 @@ absl::StatusOr<const LevelZeroDevice::LoadedKernel*> LevelZeroDevice::Load(const
   const ze_kernel_desc_t desc = {ZE_STRUCTURE_TYPE_KERNEL_DESC, nullptr, 0, kernel.entry.c_str()};
   LoadedKernel loaded;
   RETURN_IF_ZE_ERROR(zeKernelCreate(module, &desc, &loaded.handle));
-  const absl::Status prepared = Prepare(kernel, loaded);
+  absl::Status prepared = Prepare(kernel, loaded);
   if (!prepared.ok()) {
     zeKernelDestroy(loaded.handle);
     return prepared;
