@@ -103,7 +103,8 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> CreateMachine(const CodeTar
   llvm::TargetOptions options;
   options.AllowFPOpFusion =
       target.target == Target::kSpirv ? llvm::FPOpFusion::Standard : llvm::FPOpFusion::Fast;
-  // Of SPIR-V, LLVM's preparation for code would make carries, which not every consumer has.
+  // At other levels LLVM's pass CodeGenPrepare makes OpIAddCarry, at which Intel's compiler of 2022 ends the
+  // process.
   const auto level =
       target.target == Target::kSpirv ? llvm::CodeGenOptLevel::None : llvm::CodeGenOptLevel::Default;
   std::unique_ptr<llvm::TargetMachine> created(
@@ -131,15 +132,21 @@ bool IsKernel(const llvm::Function& f) {
          !f.getName().starts_with("xpud_");
 }
 
+// Makes a function of ours, which was compiled for x86, one of this module and of any target.
+void Adopt(llvm::Function& f) {
+  f.setAttributes({});
+  f.setLinkage(llvm::GlobalValue::InternalLinkage);
+  f.addFnAttr(llvm::Attribute::NoUnwind);
+  f.addFnAttr("no-builtins");
+}
+
 void SetAttributes(const CodeTarget& target, llvm::Module& module) {
   const Machine machine = MachineOf(target);
   for (llvm::Function& f : module) {
     if (f.isDeclaration()) continue;
     if (!IsKernel(f)) {
-      f.setAttributes({});
-      f.setLinkage(llvm::GlobalValue::InternalLinkage);
+      Adopt(f);
       f.addFnAttr(llvm::Attribute::AlwaysInline);
-      f.addFnAttr(llvm::Attribute::NoUnwind);
     }
     f.addFnAttr("no-builtins");
     if (target.target != Target::kHost) continue;
@@ -166,16 +173,14 @@ void UseHardwareDivision(llvm::Module& module) {
   }
 }
 
-// Has no doubles left. The functions that take their place stay functions: they are large, and called often.
+// Replaces doubles by integers. The functions that then compute with them are not inlined: they are large,
+// and a kernel calls them often.
 absl::Status EmulateDoubles(llvm::Module& module) {
   RETURN_IF_ERROR(ReplaceDoubles(module));
   RETURN_IF_ERROR(Link(SoftDoubleBitcode(), module));
   for (llvm::Function& f : module) {
     if (f.isDeclaration() || !f.getName().starts_with("xpud_soft_")) continue;
-    f.setAttributes({});
-    f.setLinkage(llvm::GlobalValue::InternalLinkage);
-    f.addFnAttr(llvm::Attribute::NoUnwind);
-    f.addFnAttr("no-builtins");
+    Adopt(f);
     if (module.getTargetTriple().isSPIRV()) f.setCallingConv(llvm::CallingConv::SPIR_FUNC);
     for (llvm::User* user : f.users()) llvm::cast<llvm::CallBase>(user)->setCallingConv(f.getCallingConv());
   }

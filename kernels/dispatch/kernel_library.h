@@ -37,8 +37,8 @@ class KernelLibrary {
     // and it is they that are kept on disk, so that a warm start compiles nothing. Called on a thread of this
     // library, which its destructor waits for.
     std::function<absl::StatusOr<std::string>(const std::string& ptx)> assemble = nullptr;
-    // kHost: launches run in another process of this binary, so their arguments hold no pointers of this one.
-    // Weights are then not packed.
+    // kHost: launches run later, or in another process of this binary, so their arguments hold no pointers of
+    // this one. Weights are then not packed.
     bool elsewhere = false;
     // kNvptx: runs a HOST kernel, apart from any queue, in the process that has the device: with `launch`'s
     // arguments and, appended by the callee as the last one, the address of a uint64_t that the kernel fills

@@ -82,11 +82,30 @@ class LevelZeroHostMemory final : public HostMemory {
   ze_context_handle_t context_;
 };
 
-// Of a driver without our extensions: a device in a process of its own shares its memory with the next one.
+// The error for a driver without our extensions. A device in a process of its own must share its memory with
+// the process that replaces that one.
 absl::Status CannotShare(const DeviceProperties& properties, const char* what) {
   return absl::UnimplementedError(absl::StrCat("the driver of device '", properties.name, "' cannot ", what,
                                                ", as a device in a process of its own must: use --executor "
                                                "thread"));
+}
+
+// Says what the device lacks that compiled kernels of its target need.
+absl::Status CheckRunsKernels(const DeviceProperties& properties,
+                              const ze_device_compute_properties_t& compute) {
+  if (properties.target != kernels::Target::kSpirv) return absl::OkStatus();
+  const uint32_t threads = std::min(compute.maxTotalGroupSize, compute.maxGroupSizeX);
+  if (threads < kernels::kGpuLanes) {
+    return absl::UnimplementedError(absl::StrCat("device '", properties.name, "' runs groups of at most ",
+                                                 threads, " threads; xpud's kernels have ",
+                                                 kernels::kGpuLanes));
+  }
+  if (compute.maxSharedLocalMemory < kernels::kStaticLocalBytes) {
+    return absl::UnimplementedError(
+        absl::StrCat("device '", properties.name, "' has ", compute.maxSharedLocalMemory,
+                     " bytes of local memory; xpud's kernels use up to ", kernels::kStaticLocalBytes));
+  }
+  return absl::OkStatus();
 }
 
 constexpr ze_external_memory_export_desc_t kExported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
@@ -120,7 +139,6 @@ absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::Open(ze_driver
   RETURN_IF_ZE_ERROR(zeContextCreate(driver, &desc, &device->context_));
   RETURN_IF_ERROR(device->ReadProperties());
   RETURN_IF_ERROR(device->FindFunctions());
-  RETURN_IF_ERROR(device->CheckRunsKernels());
   device->properties_.synchronous = device->properties_.synchronous && !asynchronous;
   return device;
 }
@@ -167,6 +185,7 @@ absl::Status LevelZeroDevice::ReadProperties() {
   ze_device_compute_properties_t compute = {};
   compute.stype = ZE_STRUCTURE_TYPE_DEVICE_COMPUTE_PROPERTIES;
   RETURN_IF_ZE_ERROR(zeDeviceGetComputeProperties(device_, &compute));
+  RETURN_IF_ERROR(CheckRunsKernels(properties_, compute));
   properties_.most_groups = {compute.maxGroupCountX, compute.maxGroupCountY, compute.maxGroupCountZ};
   for (uint32_t& most : properties_.most_groups) most = std::min(most, kernels::kMaxLaunchGroups);
   uint32_t count = 0;
@@ -179,25 +198,6 @@ absl::Status LevelZeroDevice::ReadProperties() {
   external.stype = ZE_STRUCTURE_TYPE_DEVICE_EXTERNAL_MEMORY_PROPERTIES;
   RETURN_IF_ZE_ERROR(zeDeviceGetExternalMemoryProperties(device_, &external));
   exports_ = (external.memoryAllocationExportTypes & ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD) != 0;
-  return absl::OkStatus();
-}
-
-// Says what the device lacks that every compiled kernel of its target needs.
-absl::Status LevelZeroDevice::CheckRunsKernels() const {
-  if (properties_.target != kernels::Target::kSpirv) return absl::OkStatus();
-  ze_device_compute_properties_t compute = {};
-  compute.stype = ZE_STRUCTURE_TYPE_DEVICE_COMPUTE_PROPERTIES;
-  RETURN_IF_ZE_ERROR(zeDeviceGetComputeProperties(device_, &compute));
-  if (std::min(compute.maxTotalGroupSize, compute.maxGroupSizeX) < kernels::kGpuLanes) {
-    return absl::UnimplementedError(absl::StrCat("device '", properties_.name, "' runs groups of at most ",
-                                                 std::min(compute.maxTotalGroupSize, compute.maxGroupSizeX),
-                                                 " threads; xpud's kernels have ", kernels::kGpuLanes));
-  }
-  if (compute.maxSharedLocalMemory < kernels::kStaticLocalBytes) {
-    return absl::UnimplementedError(
-        absl::StrCat("device '", properties_.name, "' has ", compute.maxSharedLocalMemory,
-                     " bytes of local memory; xpud's kernels use up to ", kernels::kStaticLocalBytes));
-  }
   return absl::OkStatus();
 }
 

@@ -101,7 +101,6 @@ class LevelZeroDevice final : public Device {
 
   LevelZeroDevice() = default;
   absl::Status ReadProperties();
-  absl::Status CheckRunsKernels() const;
   absl::Status FindFunctions();
   absl::Status FindImportFunctions();
   absl::Status FindGraphFunctions();

@@ -61,7 +61,8 @@ absl::Status LevelZeroQueue::LaunchPlain(const LevelZeroDevice::LoadedKernel& ke
   RETURN_IF_ZE_ERROR(zeKernelSetGroupSize(kernel.handle, group_size[0], group_size[1], group_size[2]));
   for (uint32_t i = 0; i < kernel.arguments.size(); ++i) {
     const auto [bytes, is_pointer] = kernel.arguments[i];
-    // A null pointer is no value: of any other, some drivers look for the allocation.
+    // A null pointer is given as no value: some drivers refuse a value that is not the address of an
+    // allocation.
     const bool is_null = is_pointer && *static_cast<void* const*>(arguments[i]) == nullptr;
     RETURN_IF_ZE_ERROR(zeKernelSetArgumentValue(kernel.handle, i, bytes, is_null ? nullptr : arguments[i]));
   }
