@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from collections.abc import Callable
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LOGS = ROOT / "build" / "test-logs"
+FAILURE = re.compile(  # how unittest, GoogleTest, ctest, compilers, sanitizers and CHECK say it
+    r"^(FAIL|ERROR): |^F\d{4} |: (error|fatal error|runtime error): |: Failure$|\*\*\*(Failed|Timeout|Exception)"
+    r"|^\[  FAILED  \]|The following tests FAILED|Sanitizer: |^killed after ")
 
 
 @dataclasses.dataclass
@@ -29,7 +33,7 @@ class StageFailed(Exception):
 
 
 class Log:
-    """The output file of a stage. Its end is shown if the stage fails."""
+    """The output file of a stage. What failed in it is shown if the stage fails."""
 
     def __init__(self, name: str):
         LOGS.mkdir(parents=True, exist_ok=True)
@@ -68,8 +72,16 @@ class Log:
             raise StageFailed(f"`{' '.join(map(str, command))[:150]}` exited with {status}")
         return output
 
-    def tail(self, lines: int = 60) -> str:
-        return "\n".join(self.path.read_text(errors="replace").splitlines()[-lines:])
+    def failures(self, around: int = 25, most: int = 200, last: int = 15) -> str:
+        """Returns the lines that say what failed, those around them (`around` after each; `most` in all), and the `last` lines."""
+        lines = self.path.read_text(errors="replace").splitlines()
+        marks = [index for index, line in enumerate(lines) if FAILURE.search(line)]
+        near = sorted({index for mark in marks for index in range(mark - 5, mark + around) if 0 <= index < len(lines) - last})
+        shown = near[:most] + list(range(max(len(lines) - last, 0), len(lines)))
+        text = []
+        for before, index in zip([-1, *shown], shown):
+            text += ["..."] * (index != before + 1) + [lines[index]]
+        return "\n".join(text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,5 +129,5 @@ def _run_one(stage: Stage, broken: set[str]) -> tuple[Tally, str]:
     except Exception as failure:  # a bug in a stage fails that stage only
         tally, reason = Tally(failed=1), f"{type(failure).__name__}: {failure}"
     if tally.failed:
-        print("    | " + log.tail().replace("\n", "\n    | "), flush=True)
+        print("    | " + log.failures().replace("\n", "\n    | "), flush=True)
     return tally, reason
