@@ -271,6 +271,17 @@ void CheckPower(const ops::Row& row, std::span<const MapInput> inputs) {
               "Integers to negative integer powers are not allowed.");
 }
 
+// Returns the row whose function PyTorch computes for this power: -0 to the power 0.5 is -0 there, -inf is nan.
+const ops::Row* RootFor(const ops::Row& row, std::span<const MapInput> inputs) {
+  static const ops::Row &pow = ops::RowOf("pow.Tensor_Scalar"), &sqrt = ops::RowOf("sqrt"),
+                        &rsqrt = ops::RowOf("rsqrt");
+  if (&row != &pow || inputs[1].tensor != nullptr || !inputs[1].scalar.isFloatingPoint()) return nullptr;
+  const at::ScalarType type = inputs[0].tensor->scalar_type();
+  if (type != at::kFloat && type != at::kDouble) return nullptr;
+  const double exponent = inputs[1].scalar.toDouble();
+  return exponent == 0.5 ? &sqrt : exponent == -0.5 ? &rsqrt : nullptr;
+}
+
 // The gradient is not computed from the result of a forward pass in place if its slope was negative.
 void CheckSlope(const ops::Row& row, std::span<const MapInput> inputs) {
   static const ops::Row &elu = ops::RowOf("elu_backward"), &leaky = ops::RowOf("leaky_relu_backward");
@@ -383,6 +394,7 @@ bool RunMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& o
   CheckSubtraction(row, inputs);
   CheckPower(row, inputs);
   CheckSlope(row, inputs);
+  if (const ops::Row* const root = RootFor(row, inputs)) return RunMap(*root, inputs.first(1), out);
   return RunFlatMap(row, inputs, out) || RunGeneralMap(row, inputs, out);
 }
 

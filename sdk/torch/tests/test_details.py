@@ -515,6 +515,14 @@ class SpecialValuesTest(unittest.TestCase):
                          lambda x: x.clamp(torch.full_like(x, nan), torch.ones_like(x)), torch.sin, torch.tan):
             torch.testing.assert_close(function(x.to("xpud")).cpu(), function(x), equal_nan=True)
 
+    def test_powers_that_are_roots(self):
+        x = torch.tensor([-0.0, 0.0, -math.inf, math.inf, -1.0, 4.0])
+        for exponent, dtype in itertools.product((0.5, -0.5), (torch.float32, torch.float64, torch.float16)):
+            with self.subTest(exponent=exponent, dtype=dtype):
+                got, wanted = (x.to(device, dtype).pow(exponent).cpu() for device in ("xpud", "cpu"))
+                torch.testing.assert_close(got, wanted, equal_nan=True)
+                self.assertEqual(got.nan_to_num().signbit().tolist(), wanted.nan_to_num().signbit().tolist())
+
     def test_kaiser_window(self):
         for length, options in ((0, {}), (1, {}), (2, {}), (5, {}), (64, {"periodic": False}), (33, {"periodic": True, "beta": 3.0}), (9, {"dtype": torch.float64}), (7, {"dtype": torch.bfloat16})):
             with self.subTest(length=length, **options):
