@@ -23,7 +23,7 @@ void Lineage::AddOperand(const CheckedOp& op, uint32_t i) {
   const uint64_t bytes = static_cast<uint64_t>(operand.numel()) * ops::SizeOf(operand.dtype);
   Add({.buffer = buffer,
        .generation = buffer->generation,
-       .reads = !output || ops::DescriptorOf(*op.call.row).reads_outputs,
+       .reads = !output || ops::IsUpdated(op.call, i),
        .writes = output,
        .fills = output && bytes == buffer->bytes,
        .updates = output && buffer->written});

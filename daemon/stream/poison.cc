@@ -15,7 +15,7 @@ bool IsPoisonRead(const CheckedOp& op, uint32_t i) {
   const Buffer* const buffer = op.buffers[i];
   if (buffer == nullptr || buffer->poison == Poison::kNone) return false;
   if (buffer->poison == Poison::kNoStorage || i >= op.outputs) return true;
-  if (ops::DescriptorOf(*op.call.row).reads_outputs) return true;
+  if (ops::IsUpdated(op.call, i)) return true;
   // An output that does not fill its buffer leaves the poisoned rest.
   const kernels::Operand& operand = op.operands[i];
   return static_cast<uint64_t>(operand.numel()) * ops::SizeOf(operand.dtype) != buffer->bytes;

@@ -50,7 +50,6 @@ class GuardedReplay final : public Replay {
 };
 
 absl::Status GuardedReplay::GuardOutputs(Queue& queue, const CheckedOp& op, uint64_t sequence) {
-  const bool adds = ops::DescriptorOf(*op.call.row).reads_outputs;
   const uint64_t fenced = queue.completion->fenced();
   bool overwrites = false, updates = false;
   for (uint32_t k = op.outputs; k < op.count(); ++k) {
@@ -60,7 +59,7 @@ absl::Status GuardedReplay::GuardOutputs(Queue& queue, const CheckedOp& op, uint
     const Buffer* const buffer = op.buffers[i];
     if (buffer == nullptr || !buffer->written || buffer->last_write > fenced) continue;
     overwrites |= buffer->last_read > fenced;
-    updates |= adds || buffer->input_of == sequence;
+    updates |= ops::IsUpdated(op.call, i) || buffer->input_of == sequence;
   }
   if (overwrites || updates != Updates(queue)) RETURN_IF_ERROR(queue.completion->Fence());
   last_[queue.id] = {updates, queue.completion->fenced()};
@@ -69,7 +68,6 @@ absl::Status GuardedReplay::GuardOutputs(Queue& queue, const CheckedOp& op, uint
 
 void GuardedReplay::RecordUses(const CheckedOp& op, uint64_t sequence) {
   uses_.clear();
-  const bool adds = ops::DescriptorOf(*op.call.row).reads_outputs;
   for (uint32_t i = 0; i < op.count(); ++i) {
     Buffer* const buffer = op.buffers[i];
     const kernels::Operand& operand = op.operands[i];
@@ -83,7 +81,7 @@ void GuardedReplay::RecordUses(const CheckedOp& op, uint64_t sequence) {
     use.address = reinterpret_cast<uint64_t>(operand.data);
     use.bytes = extent * ops::SizeOf(operand.dtype);
     const bool output = i < op.outputs;
-    if (!output || adds) {
+    if (!output || ops::IsUpdated(op.call, i)) {
       use.kind = MemoryUse::Kind::kRead;
       uses_.push_back(use);
       buffer->last_read = sequence;

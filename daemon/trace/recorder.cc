@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "proto/ops/families/gather.h"
 #include "proto/ops/family.h"
 
 namespace xpud::trace {
@@ -24,8 +25,16 @@ uint64_t BytesOf(const ops::Operand& operand) {
   return operand.is_tensor() ? static_cast<uint64_t>(operand.numel()) * ops::SizeOf(operand.dtype) : 0;
 }
 
-bool Gathers(const ops::Row& row) {
-  return row.family == ops::Family::kEmbedding || row.family == ops::Family::kGather;
+// Returns the operand of which only the rows that are gathered are read, or nullptr.
+const ops::Operand* TableOf(const ops::Call& call) {
+  switch (call.row->family) {
+    case ops::Family::kEmbedding:
+      return ops::Read<ops::EmbeddingCall>(call).weight;
+    case ops::Family::kGather:
+      return ops::Read<ops::GatherCall>(call).self;
+    default:
+      return nullptr;
+  }
 }
 
 void SetRun(CommandRecord& record, const executor::WorkTime& time) {
@@ -83,7 +92,7 @@ void Recorder::Note(const Running& command, uint64_t now_ns) {
   record.launches =
       command.launches == nullptr ? uint16_t{0} : static_cast<uint16_t>(command.launches->size());
   record.has_output = command.call != nullptr && !command.call->outputs.empty();
-  if (record.has_output) record.output = ShapeOf(command.call->outputs[0]);
+  if (record.has_output) record.output = ShapeOf(command.call->outputs.front());
   if (command.timed) [[unlikely]]
     NoteTimes(command);
 }
@@ -113,15 +122,14 @@ void Recorder::NoteTimes(const Running& command) {
   }
   if (command.call != nullptr) {
     record.operations = static_cast<float>(ops::CostOf(*command.call));
-    const bool gathers = Gathers(*command.row);
-    if (gathers) record.operations = static_cast<float>(command.call->outputs[0].numel());
+    const ops::Operand* const table = TableOf(*command.call);
+    const ops::Operand& output = command.call->outputs.front();
+    if (table != nullptr) record.operations = static_cast<float>(output.numel());
     size_t tensors = 0;
     for (const auto& operands : {command.call->outputs, command.call->inputs}) {
       for (const ops::Operand& operand : operands) {
         if (!operand.is_tensor()) continue;
-        // Of a table, only the rows that are gathered are read.
-        const bool is_table = gathers && &operand == &command.call->inputs[0];
-        record.bytes += BytesOf(is_table ? command.call->outputs[0] : operand);
+        record.bytes += BytesOf(&operand == table ? output : operand);
         if (tensors < CommandRecord::kTensors) record.shapes[tensors] = ShapeOf(operand);
         ++tensors;
       }

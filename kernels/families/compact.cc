@@ -5,6 +5,7 @@
 
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/compact.h"
 #include "proto/ops/family.h"
 
 namespace xpud::kernels {
@@ -15,13 +16,20 @@ namespace {
 
 constexpr int64_t kLaneElements = ops::kCountBlock / kGpuLanes;
 
-CompactKey KeyFor(const OpCall& call, const Layout& layout) {
-  const Operand& self = call.inputs[0];
+// The operands of a call of either family; a count has no `out`.
+ops::CompactCall<ops::Given> OperandsOf(const OpCall& call) {
+  if (call.row->family == ops::Family::kCompact) return ops::Read<ops::CompactCall>(call);
+  const auto count = ops::Read<ops::CountCall>(call);
+  return {.out = nullptr, .self = count.self, .ends = count.ends};
+}
+
+CompactKey KeyFor(const ops::CompactCall<ops::Given>& compact, const Layout& layout) {
+  const Operand& self = *compact.self;
   CompactKey key;
-  key.count = call.row->family == ops::Family::kCount;
+  key.count = compact.out == nullptr;
   key.size_log2 = std::countr_zero(ops::SizeOf(self.dtype));
   key.floating = ops::IsFloating(self.dtype);
-  key.ends = key.count ? ops::DType::kInt64 : call.inputs[1].dtype;
+  key.ends = compact.ends->dtype;
   key.rank = layout.rank;
   key.dense = layout.rank == 1 && layout.AccessOf(0) == Access::kContiguous;
   key.columns = key.count ? 0 : self.rank;
@@ -34,26 +42,23 @@ float NanosecondsOf(const CompactKey& key) {
   return key.count ? load : load + 1.0f + static_cast<float>(std::max(key.columns - 1, 0)) * 3.0f;
 }
 
-const Operand& EndsOf(const OpCall& call, const CompactKey& key) {
-  return key.count ? call.outputs[0] : call.inputs[1];
-}
-
-CompactArguments<Planned> ArgumentsFor(const OpCall& call, const CompactKey& key, int64_t elements) {
+CompactArguments<Planned> ArgumentsFor(const OpCall& call, const ops::CompactCall<ops::Given>& compact,
+                                       const CompactKey& key, int64_t elements) {
   CompactArguments<Planned> arguments{};
-  arguments.self = call.inputs[0].data;
-  arguments.ends = EndsOf(call, key).data;
-  arguments.ends_stride = EndsOf(call, key).strides[0];
+  arguments.self = compact.self->data;
+  arguments.ends = compact.ends->data;
+  arguments.ends_stride = compact.ends->strides[0];
   arguments.elements = elements;
   arguments.blocks = CeilDiv(elements, ops::kCountBlock);
   arguments.block_slice = CeilDiv(SliceOf(elements, NanosecondsOf(key), ops::kCountBlock), ops::kCountBlock);
   if (key.count) return arguments;
-  const Operand& out = call.outputs[0];
+  const Operand& out = *compact.out;
   arguments.out = out.data;
   arguments.error_word = call.error_word;
   arguments.rows = out.sizes[0];
   arguments.row_stride = out.strides[0];
   arguments.column_stride = out.strides[1];
-  arguments.sizes = call.inputs[0].sizes.data();
+  arguments.sizes = compact.self->sizes.data();
   return arguments;
 }
 
@@ -61,15 +66,16 @@ CompactArguments<Planned> ArgumentsFor(const OpCall& call, const CompactKey& key
 
 absl::StatusOr<Readiness> CompactPlanner::Plan(const OpCall& call, Workspace workspace,
                                                LaunchList& launches) {
-  Layout layout = Layout::Over(call.inputs[0]);
-  layout.AddOperand(call.inputs[0]);
+  const auto compact = OperandsOf(call);
+  Layout layout = Layout::Over(*compact.self);
+  layout.AddOperand(*compact.self);
   const int64_t elements = layout.numel();
   if (elements == 0) return Readiness::kReady;
   layout.Collapse(/*may_permute=*/false);
-  const CompactKey key = KeyFor(call, layout);
+  const CompactKey key = KeyFor(compact, layout);
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   if (kernel != nullptr) {
-    CompactArguments<Planned> arguments = ArgumentsFor(call, key, elements);
+    CompactArguments<Planned> arguments = ArgumentsFor(call, compact, key, elements);
     SetSpace(layout, arguments.space);
     Launch& launch = launches.Add();
     if (cache_.target() == Target::kHost) {
@@ -82,7 +88,7 @@ absl::StatusOr<Readiness> CompactPlanner::Plan(const OpCall& call, Workspace wor
   }
   Readiness scanned = Readiness::kReady;  // both kernels compile before either is waited for
   if (key.count && elements > ops::kCountBlock) {
-    ASSIGN_OR_RETURN(scanned, AddUp(EndsOf(call, key), workspace, launches));
+    ASSIGN_OR_RETURN(scanned, AddUp(*compact.ends, workspace, launches));
   }
   return kernel == nullptr ? Readiness::kCompiling : scanned;
 }

@@ -1,11 +1,14 @@
 #include "kernels/families/concat.h"
 
+#include "proto/ops/families/concat.h"
+
 namespace xpud::kernels {
 
 absl::StatusOr<Readiness> ConcatPlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
   static const ops::Row& foreach = ops::RowOf("xpud::foreach"), &copy = ops::RowOf("_copy_from");
-  const size_t dim = static_cast<size_t>(call.attributes[0].AsInteger());
-  Operand part = call.outputs[0];
+  const auto concat = ops::Read<ops::ConcatCall>(call);
+  const auto dim = static_cast<size_t>(concat.dim);
+  Operand part = *concat.out;
   parts_.clear();
   for (const Operand& tensor : call.inputs) {
     part.sizes[dim] = tensor.sizes[dim];

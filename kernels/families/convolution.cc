@@ -21,13 +21,12 @@ ConvolutionTensor<Planned> TensorOf(const Operand& operand) {
 }  // namespace
 
 absl::StatusOr<Readiness> ConvolutionPlanner::Plan(const OpCall& call, Workspace, LaunchList& launches) {
-  const Operand& out = call.outputs[0];
-  const int64_t items = out.numel();
-  if (items == 0) return Readiness::kReady;
   ASSIGN_OR_RETURN(const ops::Convolution c, ops::ReadConvolution(call));
+  const int64_t items = c.result->numel();
+  if (items == 0) return Readiness::kReady;
   ConvolutionKey key;
   key.row = call.row;
-  key.type = out.dtype;
+  key.type = c.result->dtype;
   key.spatial = c.spatial;
   key.bias = c.bias != nullptr;
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));

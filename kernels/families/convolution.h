@@ -12,7 +12,7 @@
 
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
-#include "proto/ops/convolution.h"
+#include "proto/ops/families/convolution.h"
 
 namespace xpud::kernels {
 

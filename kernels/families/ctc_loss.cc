@@ -5,6 +5,7 @@
 #include "kernels/families/row_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/ctc_loss.h"
 
 namespace xpud::kernels {
 
@@ -12,9 +13,10 @@ namespace xpud::kernels {
 
 namespace {
 
-// `inputs` begins with log_probs.
-CtcSequences<Planned> SequencesOf(const OpCall& call, std::span<const Operand> inputs, const Operand& alpha) {
-  const Operand &probs = inputs[0], &targets = inputs[1], &shapes = inputs[2];
+// `ctc`: a call of either direction.
+template <typename Ctc>
+CtcSequences<Planned> SequencesOf(const Ctc& ctc) {
+  const Operand &probs = *ctc.log_probs, &targets = *ctc.targets, &shapes = *ctc.shapes;
   CtcSequences<Planned> sequences;
   sequences.probs = probs.data;
   sequences.labels = targets.sizes[0];
@@ -24,8 +26,8 @@ CtcSequences<Planned> SequencesOf(const OpCall& call, std::span<const Operand> i
   sequences.steps = probs.sizes[0];
   sequences.batch = probs.sizes[1];
   sequences.classes = probs.sizes[2];
-  sequences.states = alpha.sizes[2];
-  sequences.blank = call.attributes[0].AsInteger();
+  sequences.states = ctc.log_alpha->sizes[2];
+  sequences.blank = ctc.blank;
   return sequences;
 }
 
@@ -49,22 +51,24 @@ void CtcPlanner::AddStates(const CtcKey& key, const Kernel* kernel, const CtcSeq
 }
 
 absl::StatusOr<Readiness> CtcPlanner::PlanForward(const OpCall& call, LaunchList& launches) {
-  const CtcSequences<Planned> sequences = SequencesOf(call, call.inputs, call.outputs[1]);
+  const auto ctc = ops::Read<ops::CtcLossCall>(call);
+  const CtcSequences<Planned> sequences = SequencesOf(ctc);
   if (sequences.batch == 0) return Readiness::kReady;
-  const CtcKey key{.type = call.inputs[0].dtype, .target = call.inputs[1].dtype};
+  const CtcKey key{.type = ctc.log_probs->dtype, .target = ctc.targets->dtype};
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(states_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
-  AddStates(key, kernel, sequences, call.outputs[1].data, call.outputs[0].data, launches);
+  AddStates(key, kernel, sequences, ctc.log_alpha->data, ctc.loss->data, launches);
   return Readiness::kReady;
 }
 
 absl::StatusOr<Readiness> CtcPlanner::PlanBackward(const OpCall& call, Workspace workspace,
                                                    LaunchList& launches) {
-  const Operand &probs = call.inputs[1], &alpha = call.inputs[5];
-  const CtcSequences<Planned> sequences = SequencesOf(call, call.inputs.subspan(1), alpha);
+  const auto ctc = ops::Read<ops::CtcLossBackwardCall>(call);
+  const Operand& alpha = *ctc.log_alpha;
+  const CtcSequences<Planned> sequences = SequencesOf(ctc);
   const int64_t items = sequences.batch * sequences.steps;
   if (items == 0) return Readiness::kReady;
-  const CtcKey key{.type = probs.dtype, .target = call.inputs[2].dtype, .beta = true};
+  const CtcKey key{.type = ctc.log_probs->dtype, .target = ctc.targets->dtype, .beta = true};
   ASSIGN_OR_RETURN(const Kernel* const states, cache_.Find(states_, key));
   ASSIGN_OR_RETURN(const Kernel* const gradient, cache_.Find(gradient_, key));
   if (states == nullptr || gradient == nullptr) return Readiness::kCompiling;
@@ -76,12 +80,12 @@ absl::StatusOr<Readiness> CtcPlanner::PlanBackward(const OpCall& call, Workspace
   const float item = 20 * static_cast<float>(sequences.states) + 5 * static_cast<float>(sequences.classes);
   CtcGradientArguments<Planned> arguments;
   arguments.sequences = sequences;
-  arguments.out = call.outputs[0].data;
-  arguments.gradient = call.inputs[0].data;
-  arguments.loss = call.inputs[4].data;
+  arguments.out = ctc.grad_input->data;
+  arguments.gradient = ctc.grad_output->data;
+  arguments.loss = ctc.loss->data;
   arguments.alpha = alpha.data;
   arguments.beta = beta;
-  arguments.zero_infinity = call.attributes[1].AsInteger() != 0 ? 1 : 0;
+  arguments.zero_infinity = ctc.zero_infinity ? 1 : 0;
   arguments.slice = gpu ? kGpuLanes : SliceOf(items, item, 1);
   Launch& launch = launches.Add();
   launch.Reset(gradient, CeilDiv(items, arguments.slice));

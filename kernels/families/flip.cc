@@ -1,14 +1,17 @@
 #include "kernels/families/flip.h"
 
+#include "proto/ops/families/flip.h"
+
 namespace xpud::kernels {
 
 absl::StatusOr<Readiness> FlipPlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
   static const ops::Row& copy = ops::RowOf("_copy_from");
-  Operand source = call.inputs[0];
+  const auto flip = ops::Read<ops::FlipCall>(call);
+  Operand source = *flip.self;
   if (source.numel() == 0) return Readiness::kReady;
   auto offset = static_cast<int64_t>(0);  // of the element that comes first
-  for (const ops::Number& number : call.attributes.subspan(1)) {
-    const auto dim = static_cast<size_t>(number.AsInteger());
+  for (size_t i = 0; i < flip.dims.size(); ++i) {
+    const auto dim = static_cast<size_t>(flip.dims[i]);
     offset += source.strides[dim] * (source.sizes[dim] - 1);
     source.strides[dim] = -source.strides[dim];
   }

@@ -7,6 +7,7 @@
 #include "kernels/families/line_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/foreach.h"
 
 namespace xpud::kernels {
 
@@ -40,7 +41,7 @@ absl::StatusOr<Readiness> ForeachPlanner::Plan(const OpCall& call, Workspace wor
                                                LaunchList& launches) {
   const ops::OperandLists lists(call);
   element_.call = {};
-  element_.call.row = ops::FindRow(static_cast<uint16_t>(call.attributes[0].AsInteger()));
+  element_.call.row = ops::FindRow(static_cast<uint16_t>(ops::Read<ops::ForeachCall>(call).row));
   element_.call.compute = call.compute;
   element_.call.error_word = call.error_word;
   readiness_ = Readiness::kReady;

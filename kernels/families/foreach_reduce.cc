@@ -7,6 +7,7 @@
 #include "kernels/families/monoid_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/foreach.h"
 
 namespace xpud::kernels {
 
@@ -45,7 +46,7 @@ bool IsLine(const Operand& self, bool ordered) {
 absl::StatusOr<Readiness> ForeachReducePlanner::Plan(const OpCall& call, Workspace workspace,
                                                      LaunchList& launches) {
   const ops::OperandLists lists(call);
-  const ops::Row& row = *ops::FindRow(static_cast<uint16_t>(call.attributes[0].AsInteger()));
+  const ops::Row& row = *ops::FindRow(static_cast<uint16_t>(ops::Read<ops::ForeachReduceCall>(call).row));
   OpCall one = call;
   one.row = &row;
   readiness_ = Readiness::kReady;

@@ -9,6 +9,7 @@
 #include "kernels/families/line_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/fused.h"
 #include "proto/ops/family.h"
 
 namespace xpud::kernels {
@@ -17,8 +18,29 @@ using ops::Family;
 
 // ---- planning
 
-// The key of the call's tensors, but for their type. The order of lists and attributes is that of
-// proto/ops/families/fused.cc.
+void FusedPlanner::SetAttributes(const OpCall& call, FusedKey& key, Roles& roles) {
+  const auto set = [&](std::initializer_list<double> numbers, double weight_decay, bool maximize) {
+    std::ranges::transform(numbers, roles.numbers.begin(), ops::Number::Real);
+    key.decay = weight_decay != 0;
+    key.maximize = maximize;
+  };
+  if (key.family() == Family::kFusedAdam) {
+    const auto adam = ops::Read<ops::FusedAdamCall>(call);
+    set({adam.lr, adam.beta1, adam.beta2, adam.weight_decay, adam.eps}, adam.weight_decay, adam.maximize);
+  } else if (key.family() == Family::kFusedSgd) {
+    const auto sgd = ops::Read<ops::FusedSgdCall>(call);
+    set({sgd.lr, sgd.weight_decay, sgd.momentum, sgd.dampening}, sgd.weight_decay, sgd.maximize);
+    key.nesterov = sgd.nesterov;
+    key.first = sgd.is_first_step;
+  } else {
+    const auto adagrad = ops::Read<ops::FusedAdagradCall>(call);
+    set({adagrad.lr, adagrad.lr_decay, adagrad.weight_decay, adagrad.eps}, adagrad.weight_decay,
+        adagrad.maximize);
+  }
+}
+
+// The key of the call's tensors, but for their type. The order of lists is that of
+// proto/ops/families/fused.h.
 FusedKey FusedPlanner::KeyOf(const OpCall& call, const ops::OperandLists& lists, Roles& roles) {
   FusedKey key;
   key.row = call.row;
@@ -28,14 +50,11 @@ FusedKey FusedPlanner::KeyOf(const OpCall& call, const ops::OperandLists& lists,
     key.found_inf = key.grad_scale = true;
     return key;
   }
-  const auto flag = [&](size_t at) { return call.attributes[at].AsInteger() != 0; };
+  SetAttributes(call, key, roles);
   const bool adam = key.family() == Family::kFusedAdam, sgd = key.family() == Family::kFusedSgd;
   const size_t unscaled = adam ? 4 : 2, grads = unscaled + 1, scalars = lists.lists() - 3;
-  key.decay = call.attributes[adam ? 3 : sgd ? 1 : 2].AsReal() != 0;
-  key.maximize = flag(adam || sgd ? 5 : 4);
   key.state = adam ? lists.length(3) > 0 : sgd && lists.length(1) > 0;
-  key.nesterov = sgd && flag(4);
-  key.first = key.state && sgd && flag(6);
+  key.first &= key.state;
   key.lr_tensor = lists.length(scalars) > 0;
   key.grad_scale = lists.length(scalars + 1) > 0;
   key.found_inf = lists.length(scalars + 2) > 0;
@@ -49,12 +68,11 @@ FusedKey FusedPlanner::KeyOf(const OpCall& call, const ops::OperandLists& lists,
   return key;
 }
 
-void FusedPlanner::SetScalars(const OpCall& call, const ops::OperandLists& lists, const Roles& roles) {
+void FusedPlanner::SetScalars(const ops::OperandLists& lists, const Roles& roles) {
   if (key_.lr_tensor) arguments_.lr = lists.At(roles.lr, 0).data;
   if (key_.grad_scale) arguments_.grad_scale = lists.At(roles.grad_scale, 0).data;
   if (key_.found_inf) arguments_.found_inf = lists.At(roles.found_inf, 0).data;
-  for (size_t n = 0; n < static_cast<size_t>(key_.numbers()); ++n)
-    arguments_.numbers[n] = &call.attributes[n];
+  for (size_t n = 0; n < static_cast<size_t>(key_.numbers()); ++n) arguments_.numbers[n] = &roles.numbers[n];
 }
 
 absl::StatusOr<Readiness> FusedPlanner::Plan(const OpCall& call, Workspace, LaunchList& launches) {
@@ -77,7 +95,7 @@ absl::StatusOr<Readiness> FusedPlanner::Plan(const OpCall& call, Workspace, Laun
         tensors_ == 0 || (key == key_ && tensors_ < key_.capacity() && ranges_.Fits(written_, read_));
     if (!joins) RETURN_IF_ERROR(Flush(launches));
     key_ = key;
-    SetScalars(call, lists, roles);
+    SetScalars(lists, roles);
     Join(lists, roles, i);
   }
   RETURN_IF_ERROR(Flush(launches));

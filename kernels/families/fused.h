@@ -103,10 +103,12 @@ class FusedPlanner : public Planner {
   struct Roles {
     std::array<size_t, kPackSlots> slots{};  // lists of the addresses, in their order
     size_t lr = 0, grad_scale = 0, found_inf = 0;
+    std::array<ops::Number, kFusedNumbers> numbers{};  // see FusedArguments
   };
 
+  static void SetAttributes(const OpCall& call, FusedKey& key, Roles& roles);
   static FusedKey KeyOf(const OpCall& call, const ops::OperandLists& lists, Roles& roles);
-  void SetScalars(const OpCall& call, const ops::OperandLists& lists, const Roles& roles);
+  void SetScalars(const ops::OperandLists& lists, const Roles& roles);
   // Adds element `index` to the pack.
   void Join(const ops::OperandLists& lists, const Roles& roles, size_t index);
   absl::Status Flush(LaunchList& launches);

@@ -2,6 +2,7 @@
 
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/gather.h"
 
 namespace xpud::kernels {
 
@@ -37,12 +38,18 @@ float NanosecondsOf(const GatherKey& key, const Layout& layout) {
   return 0.045f * static_cast<float>(ops::SizeOf(key.element)) + 2.0f / static_cast<float>(layout.inner());
 }
 
+ops::GatherCall<ops::Given> AsGather(const ops::EmbeddingCall<ops::Given>& embedding) {
+  return {.out = embedding.out, .self = embedding.weight, .index = embedding.index};
+}
+
 }  // namespace
 
 absl::StatusOr<Readiness> GatherPlanner::Plan(const OpCall& call, Workspace, LaunchList& launches) {
-  const Operand &out = call.outputs[0], &source = call.inputs[0], &index = call.inputs[1];
   const bool embedding = call.row->family == ops::Family::kEmbedding;
-  const size_t dim = embedding ? 0 : static_cast<size_t>(call.attributes[0].AsInteger());
+  const auto gather =
+      embedding ? AsGather(ops::Read<ops::EmbeddingCall>(call)) : ops::Read<ops::GatherCall>(call);
+  const Operand &out = *gather.out, &source = *gather.self, &index = *gather.index;
+  const auto dim = static_cast<size_t>(gather.dim);
   // Index and source over out's dimensions. In select, the indexed dimension steps only the index, whose
   // other strides are 0.
   Operand index_over = out, source_over = out;

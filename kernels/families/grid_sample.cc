@@ -6,6 +6,7 @@
 #include "kernels/families/slices.h"
 #include "kernels/families/window_emission.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/grid_sample.h"
 
 namespace xpud::kernels {
 
@@ -47,13 +48,18 @@ bool IsNarrow(const Operand& operand) {
 absl::StatusOr<Readiness> GridSamplePlanner::Plan(const OpCall& call, Workspace, LaunchList& launches) {
   const bool backward = call.row->family == ops::Family::kGridSampleBackward;
   const bool gpu = cache_.target() != Target::kHost;
-  const Operand& samples = backward ? call.inputs[0] : call.outputs[0];
-  const Operand &input = call.inputs[backward ? 1 : 0], &grid = call.inputs[backward ? 2 : 1];
+  const auto read = ops::Read<ops::GridSampleCall>(call);
+  const auto gradients =
+      backward ? ops::Read<ops::GridSampleBackwardCall>(call) : ops::GridSampleBackwardCall<ops::Given>();
+  const Operand& samples = backward ? *gradients.grad_output : *read.out;
+  const Operand &input = backward ? *gradients.input : *read.input,
+                &grid = backward ? *gradients.grid : *read.grid;
+  const ops::GridSampleAttributes& attributes = backward ? gradients.attributes : read.attributes;
   GridSampleKey key;
   key.type = input.dtype;
-  key.mode = static_cast<GridMode>(call.attributes[0].AsInteger());
-  key.padding = static_cast<GridPadding>(call.attributes[1].AsInteger());
-  key.align_corners = call.attributes[2].AsInteger() != 0;
+  key.mode = static_cast<GridMode>(attributes.interpolation_mode);
+  key.padding = static_cast<GridPadding>(attributes.padding_mode);
+  key.align_corners = attributes.align_corners;
   key.volumes = input.rank == 5;
   GridSampleArguments<Planned> arguments;
   arguments.input = input.data;
@@ -70,24 +76,30 @@ absl::StatusOr<Readiness> GridSamplePlanner::Plan(const OpCall& call, Workspace,
 
   struct Part {
     GridSampleKey key;
+    const Operand* result;
     const Kernel* kernel;
   };
   std::vector<Part> parts;
-  for (size_t o = 0; o < call.outputs.size(); ++o) {
-    if (rows * row == 0 || call.outputs[o].numel() == 0) continue;
-    key.part = !backward ? GridPart::kSample : o == 0 ? GridPart::kInputGradient : GridPart::kGridGradient;
-    key.vectors = !backward && !gpu && samples.strides[samples.rank - 1u] == 1 && IsNarrow(input) &&
-                  row < (int64_t{1} << 30);
-    ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
-    parts.push_back({key, kernel});
+  if (backward) {
+    parts = {{key, gradients.grad_input, nullptr}, {key, gradients.grad_grid, nullptr}};
+    parts[0].key.part = GridPart::kInputGradient;
+    parts[1].key.part = GridPart::kGridGradient;
+  } else {
+    parts = {{key, read.out, nullptr}};
+    parts[0].key.part = GridPart::kSample;
+  }
+  std::erase_if(parts, [&](const Part& part) { return rows * row == 0 || part.result->numel() == 0; });
+  for (Part& part : parts) {
+    part.key.vectors = !backward && !gpu && samples.strides[samples.rank - 1u] == 1 && IsNarrow(input) &&
+                       row < (int64_t{1} << 30);
+    ASSIGN_OR_RETURN(part.kernel, cache_.Find(skeleton_, part.key));
   }
   for (const Part& part : parts)
     if (part.kernel == nullptr) return Readiness::kCompiling;
   for (const Part& part : parts) {
     const bool by_planes = part.key.part == GridPart::kInputGradient;
-    const Operand& result = call.outputs[part.key.part == GridPart::kGridGradient ? 1 : 0];
-    arguments.result = result.data;
-    arguments.result_strides = StridesOf(result, part.key.part == GridPart::kGridGradient);
+    arguments.result = part.result->data;
+    arguments.result_strides = StridesOf(*part.result, part.key.part == GridPart::kGridGradient);
     arguments.channel_slice = gpu ? 1 : kChannelSlice;
     const int64_t units =
         by_planes ? input.sizes[0] * CeilDiv(arguments.channels, arguments.channel_slice) : rows;

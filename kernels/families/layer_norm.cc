@@ -3,6 +3,7 @@
 #include "kernels/families/row_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/layer_norm.h"
 
 namespace xpud::kernels {
 
@@ -12,20 +13,28 @@ namespace {
 
 // The operands of a call by LayerNormKey::Operand; nullptr if RMS norm lacks one.
 std::array<const Operand*, 6> OperandsOf(const OpCall& call) {
-  const auto &out = call.outputs, &in = call.inputs;
-  if (call.row->family == ops::Family::kRmsNorm) return {&out[0], nullptr, &out[1], &in[0], &in[1], nullptr};
-  return {&out[0], &out[1], &out[2], &in[0], &in[1], &in[2]};
+  if (call.row->family == ops::Family::kRmsNorm) {
+    const auto rms = ops::Read<ops::RmsNormCall>(call);
+    return {rms.out, nullptr, rms.rstd, rms.input, rms.weight, nullptr};
+  }
+  const auto norm = ops::Read<ops::LayerNormCall>(call);
+  return {norm.out, norm.mean, norm.rstd, norm.input, norm.weight, norm.bias};
+}
+
+double EpsilonOf(const OpCall& call) {
+  return call.row->family == ops::Family::kRmsNorm ? ops::Read<ops::RmsNormCall>(call).eps
+                                                   : ops::Read<ops::LayerNormCall>(call).eps;
 }
 
 }  // namespace
 
 absl::StatusOr<Readiness> LayerNormPlanner::Plan(const OpCall& call, Workspace, LaunchList& launches) {
-  const Operand& x = call.inputs[0];
+  const auto operands = OperandsOf(call);
+  const Operand& x = *operands[LayerNormKey::kX];
   const int64_t m = x.sizes[0], n = x.sizes[1];
   if (m == 0) return Readiness::kReady;
   LayerNormKey key;
   LayerNormArguments<Planned> arguments;
-  const auto operands = OperandsOf(call);
   for (size_t o = 0; o < 6; ++o) {
     key.present[o] = operands[o] != nullptr && operands[o]->present;
     key.dtypes[o] = key.present[o] ? operands[o]->dtype : ops::DType::kFloat32;
@@ -47,7 +56,8 @@ absl::StatusOr<Readiness> LayerNormPlanner::Plan(const OpCall& call, Workspace, 
   arguments.n = n;
   arguments.rows = m;
   arguments.slice = slice;
-  arguments.eps = &call.attributes[0];
+  const ops::Number eps = ops::Number::Real(EpsilonOf(call));
+  arguments.eps = &eps;
   PushArguments(key, arguments, launch);
   return Readiness::kReady;
 }

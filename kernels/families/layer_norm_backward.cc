@@ -5,6 +5,7 @@
 #include "kernels/families/row_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/layer_norm.h"
 
 namespace xpud::kernels {
 
@@ -24,15 +25,29 @@ int64_t PartOf(int64_t rows, int64_t columns, bool gpu, bool warps) {
   return std::min(std::max(slice, CeilDiv(rows, kHostParts)), kMaxPart);
 }
 
+// RMS norm has neither a mean nor a bias: rstd and the weight's gradient stand for them.
+ops::LayerNormBackwardCall<ops::Given> OperandsOf(const OpCall& call) {
+  if (call.row->family == ops::Family::kLayerNormBackward) return ops::Read<ops::LayerNormBackwardCall>(call);
+  const auto rms = ops::Read<ops::RmsNormBackwardCall>(call);
+  return {.grad_input = rms.grad_input,
+          .grad_weight = rms.grad_weight,
+          .grad_bias = rms.grad_weight,
+          .grad_out = rms.grad_out,
+          .input = rms.input,
+          .mean = rms.rstd,
+          .rstd = rms.rstd,
+          .weight = rms.weight};
+}
+
 }  // namespace
 
 absl::StatusOr<Readiness> LayerNormBackwardPlanner::Plan(const OpCall& call, Workspace workspace,
                                                          LaunchList& launches) {
   const bool centred = call.row->family == ops::Family::kLayerNormBackward;
-  const Operand &dx = call.outputs[0], &dweight = call.outputs[1], &dbias = call.outputs[centred ? 2 : 1];
-  // Without a mean, its place holds rstd.
-  const Operand &grad = call.inputs[0], &x = call.inputs[1], &mean = call.inputs[2],
-                &rstd = call.inputs[centred ? 3 : 2], &weight = call.inputs.back();
+  const auto norm = OperandsOf(call);
+  const Operand &dx = *norm.grad_input, &dweight = *norm.grad_weight, &dbias = *norm.grad_bias,
+                &grad = *norm.grad_out, &x = *norm.input, &mean = *norm.mean, &rstd = *norm.rstd,
+                &weight = *norm.weight;
   const int64_t rows = x.sizes[0], columns = x.sizes[1];
   if (columns == 0) return Readiness::kReady;
   const bool gpu = cache_.target() != Target::kHost;

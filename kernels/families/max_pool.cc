@@ -5,6 +5,7 @@
 #include "kernels/families/slices.h"
 #include "kernels/families/window_emission.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/max_pool.h"
 
 namespace xpud::kernels {
 
@@ -78,17 +79,26 @@ bool FitsVectors(const ops::MaxPoolSpec& spec) {
 }  // namespace
 
 absl::StatusOr<Readiness> MaxPoolPlanner::Plan(const OpCall& call, Workspace, LaunchList& launches) {
-  if (IsEmpty(call.outputs[0])) return Readiness::kReady;
-  return call.row->family == ops::Family::kMaxUnpool ? PlanUnpool(call, launches) : PlanPool(call, launches);
+  switch (call.row->family) {
+    case ops::Family::kMaxUnpool:
+      return PlanUnpool(call, launches);
+    case ops::Family::kMaxPoolBackward: {
+      const auto pool = ops::Read<ops::MaxPoolBackwardCall>(call);
+      return PlanPool({pool.attributes, *pool.grad_input, *pool.indices, *pool.grad_output, true}, launches);
+    }
+    default: {
+      const auto pool = ops::Read<ops::MaxPoolCall>(call);
+      return PlanPool({pool.attributes, *pool.values, *pool.indices, *pool.self, false}, launches);
+    }
+  }
 }
 
-absl::StatusOr<Readiness> MaxPoolPlanner::PlanPool(const OpCall& call, LaunchList& launches) {
-  const bool backward = call.row->family == ops::Family::kMaxPoolBackward;
+absl::StatusOr<Readiness> MaxPoolPlanner::PlanPool(const Pool& pool, LaunchList& launches) {
+  const auto& [attributes, result, indices, read, backward] = pool;
+  if (IsEmpty(result)) return Readiness::kReady;
   const bool gpu = cache_.target() != Target::kHost;
-  const Operand &result = call.outputs[0], &indices = backward ? call.inputs[1] : call.outputs[1],
-                &read = call.inputs[0];
   ASSIGN_OR_RETURN(const ops::MaxPoolSpec spec,
-                   ops::MaxPoolOf(call, backward ? result : read, backward ? read : result));
+                   ops::MaxPoolOf(attributes, backward ? result : read, backward ? read : result));
   const auto spatial = static_cast<size_t>(spec.spatial);
   const Planes planes({&result, &indices, &read}, spatial);
   const auto sizes = Planes::SizesOf(result, spatial);
@@ -140,10 +150,11 @@ absl::StatusOr<Readiness> MaxPoolPlanner::PlanPool(const OpCall& call, LaunchLis
 }
 
 absl::StatusOr<Readiness> MaxPoolPlanner::PlanUnpool(const OpCall& call, LaunchList& launches) {
-  const Operand &out = call.outputs[0], &self = call.inputs[0], &indices = call.inputs[1];
-  if (IsEmpty(self)) return Readiness::kReady;
+  const auto unpool = ops::Read<ops::MaxUnpoolCall>(call);
+  const Operand &out = *unpool.out, &self = *unpool.self, &indices = *unpool.indices;
+  if (IsEmpty(out) || IsEmpty(self)) return Readiness::kReady;
   const bool gpu = cache_.target() != Target::kHost;
-  const auto spatial = static_cast<size_t>(call.attributes[0].AsInteger());
+  const auto spatial = static_cast<size_t>(unpool.spatial);
   const Planes planes({&out, &self, &indices}, spatial);
   MaxUnpoolKey key;
   key.element = BitsOf(ops::SizeOf(self.dtype));

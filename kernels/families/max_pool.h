@@ -12,6 +12,7 @@
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/space.h"
+#include "proto/ops/families/max_pool.h"
 #include "proto/ops/windows.h"
 
 namespace xpud::kernels {
@@ -125,7 +126,14 @@ class MaxPoolPlanner : public Planner {
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:
-  absl::StatusOr<Readiness> PlanPool(const OpCall& call, LaunchList& launches);
+  // Either direction: `result` is the values, or the gradient of the input; `read` the input, or the gradient
+  // of the values.
+  struct Pool {
+    const ops::MaxPoolAttributes& attributes;
+    const Operand &result, &indices, &read;
+    bool backward;
+  };
+  absl::StatusOr<Readiness> PlanPool(const Pool& pool, LaunchList& launches);
   absl::StatusOr<Readiness> PlanUnpool(const OpCall& call, LaunchList& launches);
 
   KernelCache& cache_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/test.h"
 
 namespace xpud::kernels {
 
@@ -24,11 +25,11 @@ absl::StatusOr<Readiness> MisbehavingPlanner::Plan(const OpCall& call, Workspace
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
   const bool gpu = cache_.target() != Target::kHost;
-  const int64_t groups = call.attributes.empty() ? 1 : call.attributes[0].AsInteger();
+  const auto test = ops::Read<ops::TestCall>(call);
   Launch& launch = launches.Add();
-  launch.Reset(kernel, key.endless ? groups : 1);
+  launch.Reset(kernel, key.endless ? test.groups : 1);
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
-  MisbehavingArguments<Planned> arguments{.address = key.endless ? call.outputs[0].data : nullptr};
+  MisbehavingArguments<Planned> arguments{.address = key.endless ? test.out->data : nullptr};
   PushArguments(key, arguments, launch);
   return Readiness::kReady;
 }

@@ -5,6 +5,7 @@
 #include "kernels/families/row_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/nll_loss.h"
 
 namespace xpud::kernels {
 
@@ -33,28 +34,29 @@ Launch& Begin(LaunchList& launches, const Kernel* kernel, int64_t groups, bool g
   return launch;
 }
 
-// Pushes the arguments of any stage except kMerge. `logp` may be absent.
-void PushForward(const NllKey& key, const OpCall& call, void* loss, void* total, const Operand& logp,
-                 const Operand& target, const Operand& weight, int64_t slice, const RowStrides& losses,
-                 Launch& launch) {
+// Pushes the arguments of any stage except kMerge. `nll`: a call of either direction.
+template <typename Nll>
+void PushForward(const NllKey& key, const OpCall& call, const Nll& nll, void* loss, void* total,
+                 int64_t slice, const RowStrides& losses, Launch& launch) {
+  const Operand &self = *nll.self, &target = *nll.target, &weight = *nll.weight;
   NllForwardArguments<Planned> arguments;
   arguments.loss = loss;
   arguments.total = total;
-  arguments.input = logp.data;
+  arguments.input = self.data;
   arguments.target = target.data;
   arguments.weights = weight.present ? weight.data : nullptr;
   arguments.error_word = call.error_word;
-  arguments.rows = RowsOf(logp);
-  arguments.classes = logp.sizes[1];
-  arguments.ignore = call.attributes[1].AsInteger();
+  arguments.rows = RowsOf(self);
+  arguments.classes = self.sizes[1];
+  arguments.ignore = nll.attributes.ignore_index;
   arguments.slice = slice;
-  arguments.input_row_stride = logp.strides[key.planes ? 2 : 0];
-  arguments.input_class_stride = logp.strides[1];
+  arguments.input_row_stride = self.strides[key.planes ? 2 : 0];
+  arguments.input_class_stride = self.strides[1];
   arguments.target_stride = RowStrides(target).row;
   arguments.weight_stride = weight.present ? weight.strides[0] : 0;
   arguments.loss_stride = losses.row;
-  arguments.positions = key.planes ? logp.sizes[2] : 1;
-  arguments.input_image_stride = logp.strides[0];
+  arguments.positions = key.planes ? self.sizes[2] : 1;
+  arguments.input_image_stride = self.strides[0];
   arguments.target_image_stride = target.strides[0];
   arguments.loss_image_stride = losses.image;
   PushArguments(key, arguments, launch);
@@ -69,19 +71,19 @@ absl::StatusOr<Readiness> NllPlanner::Plan(const OpCall& call, Workspace workspa
 
 absl::StatusOr<Readiness> NllPlanner::PlanForward(const OpCall& call, Workspace workspace,
                                                   LaunchList& launches) {
-  const Operand &logp = call.inputs[0], &target = call.inputs[1], &weight = call.inputs[2];
-  const int64_t rows = RowsOf(logp), reduction = call.attributes[0].AsInteger();
+  const auto nll = ops::Read<ops::NllLossCall>(call);
+  const int64_t rows = RowsOf(*nll.self), reduction = nll.attributes.reduction;
   const bool gpu = cache_.target() != Target::kHost;
   const int64_t parts = CeilDiv(rows, kNllPart);
 
   NllKey key;
   key.stage = reduction == kNone ? NllStage::kEach : parts <= 1 ? NllStage::kSum : NllStage::kPart;
-  key.input = logp.dtype;
-  key.target = target.dtype;
-  key.other = call.outputs[1].dtype;
-  key.weighted = weight.present;
+  key.input = nll.self->dtype;
+  key.target = nll.target->dtype;
+  key.other = nll.total_weight->dtype;
+  key.weighted = nll.weight->present;
   key.mean = reduction == kMean;
-  key.planes = logp.rank == 3;
+  key.planes = nll.self->rank == 3;
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(forward_, key));
   NllKey merge_key = key;
   merge_key.stage = NllStage::kMerge;
@@ -92,17 +94,17 @@ absl::StatusOr<Readiness> NllPlanner::PlanForward(const OpCall& call, Workspace 
   }
   if (kernel == nullptr) return Readiness::kCompiling;
 
-  void* const loss = call.outputs[0].data;
-  void* const total = call.outputs[1].data;
+  void* const loss = nll.out->data;
+  void* const total = nll.total_weight->data;
   if (key.stage != NllStage::kPart) {
     const bool each = key.stage == NllStage::kEach;
     const int64_t slice = !each ? kNllPart : gpu ? kGpuLanes : SliceOf(rows, kRowNanoseconds);
-    PushForward(key, call, loss, total, logp, target, weight, slice, RowStrides(call.outputs[0]),
+    PushForward(key, call, nll, loss, total, slice, RowStrides(*nll.out),
                 Begin(launches, kernel, CeilDiv(rows, slice), gpu));
     return Readiness::kReady;
   }
   ASSIGN_OR_RETURN(void* const states, workspace(static_cast<size_t>(parts) * 2 * sizeof(double)));
-  PushForward(key, call, states, nullptr, logp, target, weight, kNllPart, RowStrides(call.outputs[0]),
+  PushForward(key, call, nll, states, nullptr, kNllPart, RowStrides(*nll.out),
               Begin(launches, kernel, parts, gpu));
   NllForwardArguments<Planned> arguments;
   arguments.loss = loss;
@@ -115,10 +117,10 @@ absl::StatusOr<Readiness> NllPlanner::PlanForward(const OpCall& call, Workspace 
 
 absl::StatusOr<Readiness> NllPlanner::PlanBackward(const OpCall& call, Workspace workspace,
                                                    LaunchList& launches) {
-  const Operand &dx = call.outputs[0], &gradient = call.inputs[0], &logp = call.inputs[1],
-                &target = call.inputs[2];
-  const Operand& weight = call.inputs[3];
-  const int64_t rows = RowsOf(dx), classes = dx.sizes[1], reduction = call.attributes[0].AsInteger();
+  const auto nll = ops::Read<ops::NllLossBackwardCall>(call);
+  const Operand &dx = *nll.grad_input, &gradient = *nll.grad_output, &target = *nll.target,
+                &weight = *nll.weight;
+  const int64_t rows = RowsOf(dx), classes = dx.sizes[1], reduction = nll.attributes.reduction;
   if (rows * classes == 0) return Readiness::kReady;
   const bool gpu = cache_.target() != Target::kHost;
   const int64_t parts = CeilDiv(rows, kNllPart);
@@ -144,7 +146,7 @@ absl::StatusOr<Readiness> NllPlanner::PlanBackward(const OpCall& call, Workspace
     ASSIGN_OR_RETURN(const Kernel* const total, cache_.Find(forward_, total_key));
     if (total == nullptr || kernel == nullptr) return Readiness::kCompiling;
     ASSIGN_OR_RETURN(states, workspace(static_cast<size_t>(parts) * 2 * sizeof(double)));
-    PushForward(total_key, call, states, nullptr, logp, target, weight, kNllPart, RowStrides(gradient),
+    PushForward(total_key, call, nll, states, nullptr, kNllPart, RowStrides(gradient),
                 Begin(launches, total, parts, gpu));
   }
   if (kernel == nullptr) return Readiness::kCompiling;
@@ -167,7 +169,7 @@ absl::StatusOr<Readiness> NllPlanner::PlanBackward(const OpCall& call, Workspace
                                           .error_word = call.error_word,
                                           .rows = rows,
                                           .classes = classes,
-                                          .ignore = call.attributes[1].AsInteger(),
+                                          .ignore = nll.attributes.ignore_index,
                                           .slice = slice,
                                           .parts = parts,
                                           .dx_row_stride = dx.strides[key.planes ? 2 : 0],

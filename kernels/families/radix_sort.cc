@@ -4,6 +4,7 @@
 
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/order.h"
 
 namespace xpud::kernels {
 
@@ -55,9 +56,10 @@ RadixArguments<Planned> ArgumentsFor(const OpCall& call, const SortedLines& line
   arguments.lines = lines.layout.numel();
   arguments.tiles = TilesOf(lines);
   arguments.passes = PassesOf(lines.type);
-  arguments.values = call.outputs[0].data;
-  arguments.indices = call.outputs[1].data;
-  arguments.self = call.inputs[0].data;
+  const auto sort = ops::Read<ops::SortCall>(call);
+  arguments.values = sort.values->data;
+  arguments.indices = sort.indices->data;
+  arguments.self = sort.self->data;
   arguments.values_stride = lines.strides[0];
   arguments.indices_stride = lines.strides[1];
   arguments.self_stride = lines.strides[2];

@@ -6,6 +6,7 @@
 #include "kernels/families/slices.h"
 #include "kernels/families/window_emission.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/resample.h"
 
 namespace xpud::kernels {
 
@@ -133,7 +134,8 @@ absl::StatusOr<bool> ResamplePlanner::FindKernels(Pass& pass) {
 
 absl::StatusOr<Readiness> ResamplePlanner::Plan(const OpCall& call, Workspace workspace,
                                                 LaunchList& launches) {
-  const Operand &out = call.outputs[0], &self = call.inputs[0];
+  const auto resample = ops::Read<ops::ResampleCall>(call);
+  const Operand &out = *resample.out, &self = *resample.self;
   ASSIGN_OR_RETURN(const ops::ResampleSpec spec, ops::ResampleOf(call));
   for (int d = 0; d < out.rank; ++d)
     if (out.sizes[d] == 0) return Readiness::kReady;

@@ -5,6 +5,7 @@
 #include "kernels/families/monoid_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/scan.h"
 
 namespace xpud::kernels {
 
@@ -52,35 +53,52 @@ Cut HostCut(const ScanKey& key, const Layout& items, int64_t n) {
   return cut;
 }
 
+// The outputs of a scan are its values, and of an indexed one their positions, too.
+struct Operands {
+  std::array<const Operand*, 2> outputs{};
+  size_t output_count = 1;
+  const Operand* self = nullptr;
+  int64_t dim = 0;
+};
+
+Operands OperandsOf(const OpCall& call) {
+  if (call.row->family == ops::Family::kScan) {
+    const auto scan = ops::Read<ops::ScanCall>(call);
+    return {{scan.out}, 1, scan.self, scan.dim};
+  }
+  const auto scan = ops::Read<ops::IndexedScanCall>(call);
+  return {{scan.values, scan.indices}, 2, scan.self, scan.dim};
+}
+
 // As in PyTorch, an f32 result is accumulated in f64 on the host: a running f32 sum would stop growing at
 // 2^24. A GPU merges sums of tiles.
-Scalar AccumulateFor(const OpCall& call, bool gpu) {
-  const ops::DType type =
-      call.row->types == ops::TypeRule::kSum ? call.outputs[0].dtype : call.inputs[0].dtype;
+Scalar AccumulateFor(const ops::Row& row, const Operands& scan, bool gpu) {
+  const ops::DType type = row.types == ops::TypeRule::kSum ? scan.outputs[0]->dtype : scan.self->dtype;
   return type == ops::DType::kFloat32 && !gpu ? Scalar::kF64 : AccumulateOf(type);
 }
 
 }  // namespace
 
 absl::StatusOr<Readiness> ScanPlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
-  const Operand& a = call.inputs[0];
-  const size_t dim = static_cast<size_t>(call.attributes[0].AsInteger());
+  const Operands scan = OperandsOf(call);
+  const Operand& a = *scan.self;
+  const auto dim = static_cast<size_t>(scan.dim);
   const int64_t n = a.rank == 0 ? 1 : a.sizes[dim];
   Operand shape = a;
   if (a.rank > 0) shape.sizes[dim] = 1;
   Layout items = Layout::Over(shape);
-  for (const Operand& output : call.outputs) items.AddOperand(output);
+  for (size_t o = 0; o < scan.output_count; ++o) items.AddOperand(*scan.outputs[o]);
   items.AddOperand(a);
   if (items.numel() == 0 || n == 0) return Readiness::kReady;
   items.Collapse(/*may_permute=*/true);
-  const int inputs_at = static_cast<int>(call.outputs.size());
+  const int inputs_at = static_cast<int>(scan.output_count);
 
   const bool gpu = cache_.target() != Target::kHost;
   ScanKey key;
   key.row = call.row;
-  key.accumulate = AccumulateFor(call, gpu);
+  key.accumulate = AccumulateFor(*call.row, scan, gpu);
   key.input = a.dtype;
-  key.output = call.outputs[0].dtype;
+  key.output = scan.outputs[0]->dtype;
   key.rank = items.rank;
   key.columns = items.inner() >= 8;
   for (int o = 0; o <= inputs_at; ++o) key.columns &= items.AccessOf(o) == Access::kContiguous;
@@ -96,7 +114,7 @@ absl::StatusOr<Readiness> ScanPlanner::Plan(const OpCall& call, Workspace worksp
   if (key.parts) {
     ASSIGN_OR_RETURN(totals, cache_.Find(skeleton_, totals_key));
     if (kernel == nullptr || totals == nullptr) return Readiness::kCompiling;
-    const size_t components = call.outputs.size();  // the same number of components and results in every row
+    const size_t components = scan.output_count;  // the same number of components and results in every row
     ASSIGN_OR_RETURN(
         states, workspace(components * static_cast<size_t>(cut.parts * items.numel()) * kComponentBytes));
   }
@@ -104,7 +122,7 @@ absl::StatusOr<Readiness> ScanPlanner::Plan(const OpCall& call, Workspace worksp
 
   ScanArguments<Planned> arguments;
   for (size_t o = 0; o < static_cast<size_t>(key.operands()); ++o) {
-    const Operand& operand = o < call.outputs.size() ? call.outputs[o] : a;
+    const Operand& operand = o < scan.output_count ? *scan.outputs[o] : a;
     arguments.operands[o] = operand.data;
     arguments.strides[o] = a.rank == 0 ? 0 : operand.strides[dim];
   }

@@ -5,6 +5,8 @@
 #include "kernels/compiler/lowering.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/scatter.h"
+#include "proto/ops/families/scatter_add.h"
 
 namespace xpud::kernels {
 
@@ -26,12 +28,12 @@ constexpr int64_t kMinColumns = 8;   // fewer neighbouring lines are taken one b
 
 // A call, as a row of family kScatter.
 struct ScatterPlanner::Scatter {
-  const ops::Row* row;
-  const OpCall* call;
+  const ops::Row& row;
+  const Operand &out, &index, &source;
+  size_t dim;
+  uint64_t* error_word;
   bool any_order = false;
   int64_t padding = -1;
-
-  size_t dim() const { return static_cast<size_t>(call->attributes[0].AsInteger()); }
 };
 
 // The lines of a call, and what a line has. Operands: out, index, and the source if it is a tensor; elements
@@ -47,13 +49,14 @@ namespace {
 
 using Lines = ScatterPlanner::Lines;
 
-Lines LinesOf(const OpCall& call, size_t dim) {
-  const Operand &index = call.inputs[0], &source = call.inputs[1];
-  Operand shape = index, out = call.outputs[0];
+Lines LinesOf(const ScatterPlanner::Scatter& scatter) {
+  const Operand &index = scatter.index, &source = scatter.source;
+  const size_t dim = scatter.dim;
+  Operand shape = index, out = scatter.out;
   shape.sizes[dim] = 1;
   out.sizes = shape.sizes;
   Lines lines;
-  lines.rows = call.outputs[0].sizes[dim];
+  lines.rows = scatter.out.sizes[dim];
   lines.length = index.sizes[dim];
   lines.layout = Layout::Over(shape);
   lines.layout.AddOperand(out);
@@ -63,14 +66,14 @@ Lines LinesOf(const OpCall& call, size_t dim) {
   return lines;
 }
 
-ScatterKey KeyFor(const ops::Row& row, const OpCall& call, const Lines& lines, bool gpu) {
+ScatterKey KeyFor(const ScatterPlanner::Scatter& scatter, const Lines& lines, bool gpu) {
   const Layout& layout = lines.layout;
   ScatterKey key;
-  key.row = &row;
-  key.type = call.outputs[0].dtype;
-  key.index = call.inputs[0].dtype;
-  key.immediate = call.inputs[1].immediate;
-  key.source = key.immediate ? key.type : call.inputs[1].dtype;
+  key.row = &scatter.row;
+  key.type = scatter.out.dtype;
+  key.index = scatter.index.dtype;
+  key.immediate = scatter.source.immediate;
+  key.source = key.immediate ? key.type : scatter.source.dtype;
   key.rank = layout.rank;
   key.columns = !gpu && layout.AccessOf(0) == Access::kContiguous && layout.inner() >= kMinColumns;
   if (!key.columns) return key;
@@ -123,9 +126,10 @@ Cut HostCut(const ScatterKey& key, const Lines& lines) {
 }
 
 // The elements of the index as lines of one element each.
-Lines ElementsOf(const OpCall& call, size_t dim) {
-  const Operand &index = call.inputs[0], &source = call.inputs[1];
-  Operand out = call.outputs[0];
+Lines ElementsOf(const ScatterPlanner::Scatter& scatter) {
+  const Operand &index = scatter.index, &source = scatter.source;
+  const size_t dim = scatter.dim;
+  Operand out = scatter.out;
   Lines lines;
   lines.rows = out.sizes[dim];
   lines.strides = {out.strides[dim], 0, 0};
@@ -149,15 +153,15 @@ bool OrderIsIrrelevant(const ops::Row& row, ops::DType type) {
 bool IsAtomic(ops::DType type) { return ops::SizeOf(type) >= 4; }
 
 // Cuts the innermost dimension into blocks, if a lane can add them at once.
-bool TakeBlocks(const OpCall& call, const ops::Row& row, Lines& lines) {
+bool TakeBlocks(const ScatterPlanner::Scatter& scatter, Lines& lines) {
   constexpr int64_t kBlock = ScatterKey::kBlock;
-  const Operand &out = call.outputs[0], &source = call.inputs[1];
+  const Operand &out = scatter.out, &source = scatter.source;
   Layout& layout = lines.layout;
   const auto last = static_cast<size_t>(layout.rank - 1);
   const auto is_aligned = [&](const Operand& operand) {
     return reinterpret_cast<uintptr_t>(operand.data) % (kBlock * sizeof(float)) == 0;
   };
-  if (row.formula != "a + b" || out.dtype != ops::DType::kFloat32 || source.dtype != out.dtype ||
+  if (scatter.row.formula != "a + b" || out.dtype != ops::DType::kFloat32 || source.dtype != out.dtype ||
       source.immediate || !is_aligned(out) || !is_aligned(source))
     return false;
   auto &to = layout.strides[1], &index = layout.strides[2], &from = layout.strides[3];
@@ -180,13 +184,12 @@ bool SharesIndex(const Operand& index, size_t dim) {
 
 ScatterArguments<Planned> ArgumentsFor(const ScatterPlanner::Scatter& scatter, const Lines& lines,
                                        const Cut& cut) {
-  const OpCall& call = *scatter.call;
   ScatterArguments<Planned> arguments{};
-  arguments.out = call.outputs[0].data;
-  arguments.index = call.inputs[0].data;
-  arguments.source = call.inputs[1].data;
-  arguments.error_word = call.error_word;
-  arguments.value = &call.inputs[1].number;
+  arguments.out = scatter.out.data;
+  arguments.index = scatter.index.data;
+  arguments.source = scatter.source.data;
+  arguments.error_word = scatter.error_word;
+  arguments.value = &scatter.source.number;
   arguments.out_stride = lines.strides[0];
   arguments.index_stride = lines.strides[1];
   arguments.source_stride = lines.strides[2];
@@ -211,61 +214,60 @@ void LaunchLanes(const Kernel* kernel, const ScatterKey& key, int64_t lanes,
 
 // The row of family kScatter that has the same formula.
 const ops::Row& InOrder(const ops::Row& row) {
-  const auto* const found =
-      std::find_if(std::begin(ops::kRows), std::end(ops::kRows), [&](const ops::Row& other) {
-        return other.family == ops::Family::kScatter && other.formula == row.formula;
-      });
+  const auto found = std::ranges::find_if(ops::kRows, [&](const ops::Row& other) {
+    return other.family == ops::Family::kScatter && other.formula == row.formula;
+  });
   return *found;
 }
-
-// A row addition (the gradient of an embedding) as a call of the scatter family.
-struct RowAddition {
-  explicit RowAddition(const OpCall& of) : inputs{of.inputs[0], of.inputs[1]}, call(of) {
-    Operand& index = inputs[0];
-    index.rank = 2;
-    index.sizes[1] = inputs[1].sizes[1];
-    index.strides[1] = 0;
-    call.inputs = inputs;
-    call.attributes = {&dim, 1};
-  }
-  RowAddition(const RowAddition&) = delete;
-  RowAddition& operator=(const RowAddition&) = delete;
-
-  std::array<Operand, 2> inputs;
-  ops::Number dim = ops::Number::Integer(0);
-  OpCall call;
-};
 
 }  // namespace
 
 absl::StatusOr<Readiness> ScatterPlanner::Plan(const OpCall& call, Workspace workspace,
                                                LaunchList& launches) {
   static const ops::Row& add = ops::RowOf("xpud::scatter_add");
-  if (call.row->family == ops::Family::kScatterAdd) {
-    const RowAddition addition(call);
-    return PlanScatter({&add, &addition.call, false, call.attributes[0].AsInteger()}, workspace, launches);
+  if (call.row->family == ops::Family::kScatterAdd) {  // of rows: one index serves all columns
+    const auto rows = ops::Read<ops::ScatterAddCall>(call);
+    Operand index = *rows.index;
+    index.rank = 2;
+    index.sizes[1] = rows.source->sizes[1];
+    index.strides[1] = 0;
+    return PlanScatter({.row = add,
+                        .out = *rows.out,
+                        .index = index,
+                        .source = *rows.source,
+                        .dim = 0,
+                        .error_word = call.error_word,
+                        .padding = rows.padding_idx},
+                       workspace, launches);
   }
+  const auto scatter = ops::Read<ops::ScatterCall>(call);
   const bool any_order = call.row->family == ops::Family::kScatterAnyOrder;
-  return PlanScatter({any_order ? &InOrder(*call.row) : call.row, &call, any_order}, workspace, launches);
+  return PlanScatter({.row = any_order ? InOrder(*call.row) : *call.row,
+                      .out = *scatter.out,
+                      .index = *scatter.index,
+                      .source = *scatter.source,
+                      .dim = static_cast<size_t>(scatter.dim),
+                      .error_word = call.error_word,
+                      .any_order = any_order},
+                     workspace, launches);
 }
 
 absl::StatusOr<Readiness> ScatterPlanner::PlanScatter(const Scatter& scatter, Workspace workspace,
                                                       LaunchList& launches) {
-  const OpCall& call = *scatter.call;
-  const ops::DType type = call.outputs[0].dtype;
+  const ops::DType type = scatter.out.dtype;
   const bool gpu = cache_.target() != Target::kHost;
-  const bool by_element = gpu && (scatter.any_order || OrderIsIrrelevant(*scatter.row, type)) &&
-                          (scatter.row->formula == "b" || IsAtomic(type));
-  Lines lines = by_element ? ElementsOf(call, scatter.dim()) : LinesOf(call, scatter.dim());
+  const bool by_element = gpu && (scatter.any_order || OrderIsIrrelevant(scatter.row, type)) &&
+                          (scatter.row.formula == "b" || IsAtomic(type));
+  Lines lines = by_element ? ElementsOf(scatter) : LinesOf(scatter);
   if (lines.layout.numel() == 0 || lines.length == 0) return Readiness::kReady;
   lines.layout.Collapse(/*may_permute=*/true);
-  ScatterKey key = KeyFor(*scatter.row, call, lines, gpu);
+  ScatterKey key = KeyFor(scatter, lines, gpu);
   if (gpu && !by_element && lines.length >= kLongIndex && lines.rows < ScatterKey::kNoRow &&
-      SharesIndex(call.inputs[0], scatter.dim()))
+      SharesIndex(scatter.index, scatter.dim))
     return PlanRuns(scatter, lines, key, workspace, launches);
   if (by_element) {
     key.by = ScatterBy::kElement;
-    key.blocks = cache_.code_target().AddsVectors() && TakeBlocks(call, *scatter.row, lines);
+    key.blocks = cache_.code_target().AddsVectors() && TakeBlocks(scatter, lines);
   }
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
@@ -315,7 +317,7 @@ absl::StatusOr<Readiness> ScatterPlanner::PlanRuns(const Scatter& scatter, const
                        .outputs = outputs,
                        .inputs = inputs,
                        .attributes = attributes,
-                       .error_word = scatter.call->error_word};
+                       .error_word = scatter.error_word};
 
   ScatterArguments<Planned> arguments = ArgumentsFor(scatter, lines, {.pieces = lines.layout.numel()});
   arguments.sorted = unsorted;

@@ -4,6 +4,7 @@
 
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/order.h"
 
 namespace xpud::kernels {
 
@@ -19,31 +20,31 @@ Operand StartsOver(const Operand& out, const Operand& line) {
   return over;
 }
 
-bool HasSorter(const OpCall& call) { return call.inputs.size() > 2 && call.inputs[2].present; }
-
-Layout LayoutOf(const OpCall& call) {
-  const Operand& out = call.outputs[0];
+Layout LayoutOf(const ops::SearchCall<ops::Given>& search) {
+  const Operand& out = *search.out;
   Layout layout = Layout::Over(out);
   layout.AddOperand(out);
-  layout.AddOperand(call.inputs[1]);
-  layout.AddOperand(StartsOver(out, call.inputs[0]));
-  if (HasSorter(call)) layout.AddOperand(StartsOver(out, call.inputs[2]));
+  layout.AddOperand(*search.self);
+  layout.AddOperand(StartsOver(out, *search.sorted_sequence));
+  if (search.sorter->present) layout.AddOperand(StartsOver(out, *search.sorter));
   return layout;
 }
 
 }  // namespace
 
 absl::StatusOr<Readiness> SearchPlanner::Plan(const OpCall& call, Workspace, LaunchList& launches) {
-  const Operand &out = call.outputs[0], &sequence = call.inputs[0], &self = call.inputs[1];
-  Layout layout = LayoutOf(call);
+  const auto search = ops::Read<ops::SearchCall>(call);
+  const Operand &out = *search.out, &sequence = *search.sorted_sequence, &self = *search.self,
+                &sorter = *search.sorter;
+  Layout layout = LayoutOf(search);
   if (layout.numel() == 0) return Readiness::kReady;
   layout.Collapse(/*may_permute=*/true);
   SearchKey key;
   key.type = sequence.dtype;
   key.out = out.dtype;
-  key.right = !call.attributes.empty() && call.attributes[0].AsInteger() != 0;
-  key.sorts = HasSorter(call);
-  if (key.sorts) key.sorter = call.inputs[2].dtype;
+  key.right = search.right;
+  key.sorts = sorter.present;
+  if (key.sorts) key.sorter = sorter.dtype;
   key.rank = layout.rank;
   key.narrow = cache_.target() != Target::kHost && layout.Fits32();
   std::array<BoxOperand, 4> operands{};
@@ -62,8 +63,8 @@ absl::StatusOr<Readiness> SearchPlanner::Plan(const OpCall& call, Workspace, Lau
   arguments.length = sequence.sizes[last];
   arguments.stride = sequence.strides[last];
   if (key.sorts) {
-    arguments.sorter = call.inputs[2].data;
-    arguments.sorter_stride = call.inputs[2].strides[last];
+    arguments.sorter = sorter.data;
+    arguments.sorter_stride = sorter.strides[last];
     arguments.error_word = call.error_word;
   }
   const float steps = static_cast<float>(std::bit_width(static_cast<uint64_t>(arguments.length)));

@@ -5,6 +5,7 @@
 #include "kernels/families/monoid_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/segments.h"
 
 namespace xpud::kernels {
 
@@ -13,22 +14,24 @@ namespace xpud::kernels {
 namespace {
 
 SegmentsKey KeyFor(const OpCall& call) {
-  const Operand &out = call.outputs[0], &data = call.inputs[0], &index = call.inputs[3];
+  const auto segments = ops::Read<ops::SegmentsCall>(call);
+  const Operand &out = *segments.out, &data = *segments.data, &index = *segments.index;
   SegmentsKey key;
   key.row = call.row;
   key.data = data.dtype;
-  key.begins = call.inputs[1].dtype;
-  key.ends = call.inputs[2].dtype;
+  key.begins = segments.begins->dtype;
+  key.ends = segments.ends->dtype;
   key.indexed = index.present;
   if (key.indexed) key.index = index.dtype;
-  key.weighted = call.inputs[4].present;
+  key.weighted = segments.weights->present;
   key.contiguous = out.strides[1] == 1 && data.strides[1] == 1;
   return key;
 }
 
 SegmentsArguments<Planned> ArgumentsFor(const OpCall& call, const SegmentsKey& key) {
-  const Operand &out = call.outputs[0], &data = call.inputs[0], &begins = call.inputs[1],
-                &ends = call.inputs[2], &index = call.inputs[3], &weights = call.inputs[4];
+  const auto segments = ops::Read<ops::SegmentsCall>(call);
+  const Operand &out = *segments.out, &data = *segments.data, &begins = *segments.begins,
+                &ends = *segments.ends, &index = *segments.index, &weights = *segments.weights;
   return {.out = out.data,
           .data = data.data,
           .begins = begins.data,
@@ -40,7 +43,7 @@ SegmentsArguments<Planned> ArgumentsFor(const OpCall& call, const SegmentsKey& k
           .columns = data.sizes[1],
           .segments = out.sizes[0],
           .positions = key.indexed ? index.sizes[0] : data.sizes[0],
-          .padding = call.attributes[0].AsInteger(),
+          .padding = segments.padding_idx,
           .segment_slice = 1,
           .out_row = out.strides[0],
           .out_column = out.strides[1],

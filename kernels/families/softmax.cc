@@ -7,6 +7,7 @@
 #include "kernels/families/row_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/softmax.h"
 
 namespace xpud::kernels {
 
@@ -21,7 +22,17 @@ constexpr int64_t kWantedGroups = 256;  // to fill a GPU
 
 }  // namespace
 
-void SoftmaxPlanner::ChooseLanes(const OpCall& call, const Layout& kept, int64_t n, SoftmaxKey& key) const {
+SoftmaxPlanner::Operands SoftmaxPlanner::OperandsOf(const OpCall& call) {
+  if (call.row->family == ops::Family::kSoftmax) {
+    const auto softmax = ops::Read<ops::SoftmaxCall>(call);
+    return {{softmax.out, softmax.self}, 2, softmax.dim};
+  }
+  const auto backward = ops::Read<ops::SoftmaxBackwardCall>(call);
+  return {{backward.grad_input, backward.grad_output, backward.output}, 3, backward.dim};
+}
+
+void SoftmaxPlanner::ChooseLanes(const Operands& softmax, const Layout& kept, int64_t n,
+                                 SoftmaxKey& key) const {
   if (key.columns) {
     // 32 columns of f32 are a cache line; fewer are used if there would be too few groups.
     const int64_t outer = kept.numel() / kept.inner();
@@ -36,40 +47,40 @@ void SoftmaxPlanner::ChooseLanes(const OpCall& call, const Layout& kept, int64_t
   for (int o = 0; o < kept.operands; ++o) {
     for (int d = 0; d < kept.rank && kept.numel() > 1; ++d) strides |= kept.stride(o, d);
   }
-  const Operand& last = call.inputs.back();
-  const int block = RowBlock(n, {&call.outputs[0], &call.inputs[0], &last}, {strides});
+  const int block =
+      RowBlock(n, {softmax.list[0], softmax.list[1], softmax.list[softmax.count - 1]}, {strides});
   key.rows = PlanRows(kept.numel(), n, block, kept.operands - 1);
 }
 
 absl::StatusOr<Readiness> SoftmaxPlanner::Plan(const OpCall& call, Workspace, LaunchList& launches) {
-  const Operand& out = call.outputs[0];
+  const Operands softmax = OperandsOf(call);
+  const Operand& out = *softmax.list[0];
   const bool gpu = cache_.target() != Target::kHost;
-  const size_t dim = static_cast<size_t>(call.attributes[0].AsInteger());
+  const auto dim = static_cast<size_t>(softmax.dim);
   const int64_t n = out.rank == 0 ? 1 : out.sizes[dim];
   Operand shape = out;
   if (out.rank > 0) shape.sizes[dim] = 1;
   Layout kept = Layout::Over(shape);
-  kept.AddOperand(out);
-  for (const Operand& input : call.inputs) kept.AddOperand(input);
+  for (size_t o = 0; o < softmax.count; ++o) kept.AddOperand(*softmax.list[o]);
   if (kept.numel() == 0 || n == 0) return Readiness::kReady;
   kept.Collapse(/*may_permute=*/true);
 
   SoftmaxKey key;
   key.logarithm = call.row->formula == "log";
-  key.backward = call.row->inputs == 2;
+  key.backward = softmax.count == 3;
   key.kept = kept.rank;
   key.out = out.dtype;
-  key.input = call.inputs[0].dtype;
+  key.input = softmax.list[1]->dtype;
   key.contiguous = true;
   bool kept_contiguous = kept.inner() > 1;
   for (int o = 0; o < kept.operands; ++o) {
-    const Operand& operand = o == 0 ? out : call.inputs[static_cast<size_t>(o - 1)];
+    const Operand& operand = *softmax.list[static_cast<size_t>(o)];
     key.contiguous &= n == 1 || operand.strides[dim] == 1;
     kept_contiguous &= kept.AccessOf(o) == Access::kContiguous;
   }
   key.columns = !key.contiguous && kept_contiguous;
   const int64_t items = kept.numel();
-  if (gpu) ChooseLanes(call, kept, n, key);
+  if (gpu) ChooseLanes(softmax, kept, n, key);
   key.staged = !key.columns && !key.backward && !key.logarithm && !gpu && n <= kMaxStagedRow;
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
@@ -90,7 +101,7 @@ absl::StatusOr<Readiness> SoftmaxPlanner::Plan(const OpCall& call, Workspace, La
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   SoftmaxArguments<Planned> arguments;
   for (size_t o = 0; o < static_cast<size_t>(kept.operands); ++o) {
-    const Operand& operand = o == 0 ? out : call.inputs[o - 1];
+    const Operand& operand = *softmax.list[o];
     arguments.operands[o] = operand.data;
     arguments.strides[o] = out.rank == 0 ? 1 : operand.strides[dim];
   }

@@ -75,7 +75,14 @@ class SoftmaxPlanner : public Planner {
 
  private:
   // GPU: how lanes share the work.
-  void ChooseLanes(const OpCall& call, const Layout& kept, int64_t n, SoftmaxKey& key) const;
+  // Either direction: the output, and then the inputs.
+  struct Operands {
+    std::array<const Operand*, 3> list{};
+    size_t count = 0;
+    int64_t dim = 0;
+  };
+  static Operands OperandsOf(const OpCall& call);
+  void ChooseLanes(const Operands& softmax, const Layout& kept, int64_t n, SoftmaxKey& key) const;
 
   KernelCache& cache_;
   const SoftmaxSkeleton skeleton_;

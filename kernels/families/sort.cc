@@ -7,6 +7,7 @@
 
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/order.h"
 
 namespace xpud::kernels {
 
@@ -109,9 +110,10 @@ SortArguments<Planned> ArgumentsFor(const OpCall& call, const SortPlan& plan) {
   arguments.k = plan.lines.k;
   arguments.lines = plan.lines.layout.numel();
   arguments.after = RunsOf(plan, plan.tile);
-  arguments.values = call.outputs[0].data;
-  arguments.indices = call.outputs[1].data;
-  arguments.self = call.inputs[0].data;
+  const auto sort = ops::Read<ops::SortCall>(call);
+  arguments.values = sort.values->data;
+  arguments.indices = sort.indices->data;
+  arguments.self = sort.self->data;
   arguments.values_stride = plan.lines.strides[0];
   arguments.indices_stride = plan.lines.strides[1];
   arguments.self_stride = plan.lines.strides[2];
@@ -153,7 +155,7 @@ absl::StatusOr<bool> SortPlanner::Find(const SortPlan& plan, Kernels& kernels) {
 }
 
 absl::StatusOr<Readiness> SortPlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
-  if (IsEmpty(call.outputs[0])) return Readiness::kReady;
+  if (IsEmpty(*ops::Read<ops::SortCall>(call).values)) return Readiness::kReady;
   const bool gpu = cache_.target() != Target::kHost;
   const SortedLines lines = LinesToSort(call);
   if (cache_.target() == Target::kNvptx && HasDigits(lines))

@@ -1,5 +1,7 @@
 #include "kernels/families/sort_order.h"
 
+#include "proto/ops/families/order.h"
+
 namespace xpud::kernels {
 
 namespace {
@@ -29,8 +31,9 @@ Value SignOf(Value bits) {
 }  // namespace
 
 SortedLines LinesToSort(const OpCall& call) {
-  const Operand &values = call.outputs[0], &indices = call.outputs[1], &self = call.inputs[0];
-  const size_t dim = static_cast<size_t>(call.attributes[0].AsInteger());
+  const auto sort = ops::Read<ops::SortCall>(call);
+  const Operand &values = *sort.values, &indices = *sort.indices, &self = *sort.self;
+  const auto dim = static_cast<size_t>(sort.dim);
   SortedLines lines;
   Operand shape = self;
   if (self.rank > 0) {
@@ -43,7 +46,7 @@ SortedLines LinesToSort(const OpCall& call) {
   for (const Operand* const operand : {&values, &indices, &self}) lines.layout.AddOperand(*operand);
   lines.layout.Collapse(/*may_permute=*/true);
   lines.type = self.dtype;
-  lines.descending = call.attributes.size() > 1 && call.attributes[1].AsInteger() != 0;
+  lines.descending = sort.descending;
   return lines;
 }
 

@@ -37,8 +37,7 @@ absl::StatusOr<Readiness> UnfoldPlanner::Plan(const OpCall& call, Workspace, Lau
   const bool gpu = cache_.target() != Target::kHost;
   UnfoldKey key;
   key.folds = call.row->family == ops::Family::kFold;
-  const Operand &image = key.folds ? call.outputs[0] : call.inputs[0],
-                &columns = key.folds ? call.inputs[0] : call.outputs[0];
+  const Operand &image = key.folds ? *spec.out : *spec.self, &columns = key.folds ? *spec.self : *spec.out;
   UnfoldArguments<Planned> arguments;
   arguments.image_strides = StridesOf<4>(image);
   arguments.columns_strides = StridesOf<3>(columns);

@@ -20,6 +20,8 @@ enum Use : uint8_t {
   kIndices = 2,   // int32 or int64 positions. The kernel reports a position out of range and does not fault.
   kList = 4,      // any number of tensors
   kSized = 8,     // an output whose first size depends on values: see FamilyDescriptor::sized_by
+  kUpdated =
+      16,  // an output that depends on what it held: elements are added to it, or only some are written
 };
 
 // Elements that one of a count's results covers (families/compact.cc).
@@ -76,7 +78,6 @@ struct FamilyDescriptor {
   uint8_t typed_input = 0;        // index of the input whose type must be one of the row's
   bool takes_immediates = false;  // as inputs
   bool needs_dense = false;       // all tensors are row-major without gaps
-  bool reads_outputs = false;     // depends on an output's old contents: adds to it, or writes a part of it
   // All operands are in lists, and element i of the outputs depends only on element i of the operands. A list
   // of one operand serves all elements (proto/ops/operand_lists.h). An element that reads poison is skipped
   // alone.
@@ -117,6 +118,9 @@ static_assert(std::size(kFamilies) == kNumFamilies);
 
 inline const FamilyDescriptor& DescriptorOf(Family family) { return *kFamilies[static_cast<size_t>(family)]; }
 inline const FamilyDescriptor& DescriptorOf(const Row& row) { return DescriptorOf(row.family); }
+
+// Returns whether a call's output depends on what it held before. Outputs of maps and reductions do not.
+bool IsUpdated(const Call& call, size_t output);
 
 // Returns the approximate number of operations on elements. Used to bound hostile work.
 double CostOf(const Call& call);

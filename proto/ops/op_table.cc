@@ -9,15 +9,26 @@
 namespace xpud::ops {
 namespace {
 
+constexpr Row kTable[] = {
+#include "proto/ops/rows.inc"
+};
+
 constexpr int kMaxNumber = [] {
   int largest = 0;
-  for (const Row& row : kRows) largest = row.number > largest ? row.number : largest;
+  for (const Row& row : kTable) largest = row.number > largest ? row.number : largest;
   return largest;
 }();
+static_assert(kMaxNumber <= kMaxRowNumber);
 
 constexpr auto kRowByNumber = [] {
   std::array<const Row*, kMaxNumber + 1> rows{};
-  for (const Row& row : kRows) rows[row.number] = &row;
+  for (const Row& row : kTable) rows[row.number] = &row;
+  return rows;
+}();
+
+constexpr RowSet kKnown = [] {
+  RowSet rows{};
+  for (const Row& row : kTable) rows[row.number / 64] |= uint64_t{1} << row.number % 64;
   return rows;
 }();
 
@@ -26,7 +37,7 @@ using NameIndex = absl::flat_hash_map<std::string_view, const Row*>;
 const NameIndex& RowByName() {
   static const NameIndex* const index = [] {
     auto* built = new NameIndex;
-    for (const Row& row : kRows) {
+    for (const Row& row : kTable) {
       std::string_view rest = row.aten;
       while (!rest.empty()) {
         const size_t bar = rest.find('|');
@@ -40,6 +51,10 @@ const NameIndex& RowByName() {
 }
 
 }  // namespace
+
+constinit const std::span<const Row> kRows = kTable;
+
+const RowSet& KnownRows() { return kKnown; }
 
 const Row* FindRow(uint16_t number) { return number <= kMaxNumber ? kRowByNumber[number] : nullptr; }
 

@@ -49,6 +49,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string_view>
 
 #include "proto/ops/dtype.h"
@@ -104,20 +105,14 @@ struct Row {
   uint8_t outputs = 1;
 };
 
-// One row for each op, grouped by family, numbered in order of arrival.
-inline constexpr Row kRows[] = {
-#include "proto/ops/rows.inc"
-};
-inline constexpr int kNumRows = sizeof(kRows) / sizeof(kRows[0]);
+// One row for each op, grouped by family, numbered in order of arrival: rows.inc. Initialized before anything
+// that reads it.
+extern const std::span<const Row> kRows;
 
 inline constexpr int kMaxRowNumber = 1023;
 // A bit for each row, by number. A daemon announces the rows that it knows.
 using RowSet = std::array<uint64_t, (kMaxRowNumber + 1) / 64>;
-constexpr RowSet KnownRows() {
-  RowSet rows{};
-  for (const Row& row : kRows) rows[row.number / 64] |= uint64_t{1} << row.number % 64;
-  return rows;
-}
+const RowSet& KnownRows();
 constexpr bool Contains(const RowSet& rows, const Row& row) {
   return (rows[row.number / 64] >> row.number % 64 & 1) != 0;
 }
@@ -136,7 +131,7 @@ struct Number {
     double real;
     int64_t integer;
   };
-  Number() : real(0) {}
+  constexpr Number() : real(0) {}
   static Number Real(double v) {
     Number n;
     n.real = v;

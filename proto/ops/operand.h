@@ -16,7 +16,7 @@ struct Operand {
   uint8_t rank = 0;
   bool present = true;     // false: an absent optional operand
   bool immediate = false;  // the value is `number`; dtype is its type for promotion
-  Number number;
+  Number number = {};
   std::array<int64_t, kMaxRank> sizes{};
   std::array<int64_t, kMaxRank> strides{};  // in elements, outermost first; may be 0, never negative
   // Identifies the contents. It changes with every write to the buffer, and is never reused. 0 if unknown.

@@ -63,8 +63,7 @@ absl::Status NeedBroadcastTo(const Operand& operand, const Operand& out, const c
       absl::StrCat(role, " ", Describe(operand), " does not broadcast to ", Describe(out)));
 }
 
-absl::StatusOr<int> DimensionOf(const Call& call, const Operand& operand) {
-  const int64_t dim = call.attributes[0].AsInteger();
+absl::StatusOr<int> DimensionOf(int64_t dim, const Operand& operand) {
   if (dim >= 0 && dim < std::max<int64_t>(operand.rank, 1)) return static_cast<int>(dim);
   return absl::InvalidArgumentError(absl::StrCat("dimension ", dim, " of a tensor of rank ", operand.rank));
 }
@@ -79,6 +78,16 @@ void SetOutputLike(Operand& out, const Operand& like) {
   out.dtype = like.dtype;
   out.rank = like.rank;
   out.sizes = like.sizes;
+}
+
+bool IsUpdated(const Call& call, size_t output) {
+  size_t first = 0;  // output of the parameter
+  const uint16_t* length = call.lists.data();
+  for (const Parameter& parameter : DescriptorOf(*call.row).outputs) {
+    first += parameter.is(kList) ? *length++ : 1;
+    if (output < first) return parameter.is(kUpdated);
+  }
+  return false;
 }
 
 double CostOf(const Call& call) {

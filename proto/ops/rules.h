@@ -22,8 +22,8 @@ absl::Status NeedType(const Operand& operand, const char* role, DTypeSet types);
 absl::Status NeedSameType(const Operand& operand, const char* role, DType type);
 absl::Status NeedSameSizes(const Operand& operand, const Operand& like, const char* role);
 absl::Status NeedBroadcastTo(const Operand& operand, const Operand& out, const char* role);
-// Returns the call's first attribute as a dimension of `operand`.
-absl::StatusOr<int> DimensionOf(const Call& call, const Operand& operand);
+// Returns `dim`, which must be a dimension of `operand`.
+absl::StatusOr<int> DimensionOf(int64_t dim, const Operand& operand);
 
 // Inline because ranks are small: std::equal would be a call.
 inline bool HasSameSizes(const Operand& a, const Operand& b) {

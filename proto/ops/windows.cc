@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/resample.h"
+#include "proto/ops/families/unfold.h"
 #include "proto/ops/rules.h"
 
 namespace xpud::ops {
@@ -13,42 +15,15 @@ namespace {
 // Sums and products of two numbers below this one do not overflow.
 constexpr int64_t kMost = (int64_t{1} << 31) - 1;
 
-// Takes attributes one after the other.
-class AttributeReader {
- public:
-  explicit AttributeReader(std::span<const Number> attributes) : rest_(attributes) {}
-
-  int64_t Integer() { return Take().AsInteger(); }
-  bool Bool() { return Take().AsInteger() != 0; }
-  // Returns a list, empty if the attributes end before it does.
-  std::span<const Number> List() {
-    const int64_t length = Integer();
-    if (length < 0 || length > static_cast<int64_t>(rest_.size())) return {};
-    const auto list = rest_.first(static_cast<size_t>(length));
-    rest_ = rest_.subspan(list.size());
-    return list;
-  }
-
- private:
-  Number Take() {
-    if (rest_.empty()) return Number::Integer(0);
-    const Number first = rest_[0];
-    rest_ = rest_.subspan(1);
-    return first;
-  }
-  std::span<const Number> rest_;
-};
-
 using Windows = std::array<Window, kMaxSpatial>;
 
 // Reads one integer for each window; `member` must be in [least, kMost].
-absl::Status ReadList(AttributeReader& reader, int spatial, int64_t Window::* member, int64_t least,
+absl::Status ReadList(const Integers& list, int spatial, int64_t Window::* member, int64_t least,
                       const char* name, Windows& windows) {
-  const std::span<const Number> list = reader.List();
   if (list.size() != static_cast<size_t>(spatial))
     return absl::InvalidArgumentError(absl::StrCat(name, " has ", list.size(), " elements, not ", spatial));
   for (size_t d = 0; d < list.size(); ++d) {
-    const int64_t value = list[d].AsInteger();
+    const int64_t value = list[d];
     if (value < least || value > kMost) return absl::InvalidArgumentError(absl::StrCat(name, " is ", value));
     windows[d].*member = value;
   }
@@ -137,13 +112,14 @@ absl::Status SetOutput(Window& window) {
   return absl::OkStatus();
 }
 
-// Reads the lists of a window's numbers, and sets the sizes of columns.
-absl::Status ReadUnfold(AttributeReader& reader, UnfoldSpec& spec) {
+// Reads the lists of a window's numbers, and sets the sizes of columns. `unfold` may fold.
+template <typename Unfold>
+absl::Status ReadUnfold(const Unfold& unfold, UnfoldSpec& spec) {
   Windows windows;
-  RETURN_IF_ERROR(ReadList(reader, 2, &Window::kernel, 1, "kernel_size", windows));
-  RETURN_IF_ERROR(ReadList(reader, 2, &Window::dilation, 1, "dilation", windows));
-  RETURN_IF_ERROR(ReadList(reader, 2, &Window::padding, 0, "padding", windows));
-  RETURN_IF_ERROR(ReadList(reader, 2, &Window::stride, 1, "stride", windows));
+  RETURN_IF_ERROR(ReadList(unfold.kernel_size, 2, &Window::kernel, 1, "kernel_size", windows));
+  RETURN_IF_ERROR(ReadList(unfold.dilation, 2, &Window::dilation, 1, "dilation", windows));
+  RETURN_IF_ERROR(ReadList(unfold.padding, 2, &Window::padding, 0, "padding", windows));
+  RETURN_IF_ERROR(ReadList(unfold.stride, 2, &Window::stride, 1, "stride", windows));
   for (size_t d = 0; d < 2; ++d) {
     windows[d].in = spec.windows[d].in;
     RETURN_IF_ERROR(SetOutput(windows[d]));
@@ -211,38 +187,38 @@ bool IsIdentity(const ResampleSpec& spec, const Window& window) {
 }
 
 absl::StatusOr<ResampleSpec> ResampleOf(const Call& call) {
-  AttributeReader reader(call.attributes);
+  const auto read = Read<ResampleCall>(call);
   ResampleSpec spec;
-  const int64_t kind = reader.Integer();
-  if (kind < 0 || kind > kLastResampleKind) return absl::InvalidArgumentError(absl::StrCat("kind ", kind));
-  spec.kind = static_cast<ResampleKind>(kind);
-  spec.transposed = reader.Bool();
-  spec.half_pixel = reader.Bool();
-  spec.include_padding = reader.Bool();
-  const std::span<const Number> scales = reader.List();
+  if (read.kind < 0 || read.kind > kLastResampleKind)
+    return absl::InvalidArgumentError(absl::StrCat("kind ", read.kind));
+  spec.kind = static_cast<ResampleKind>(read.kind);
+  spec.transposed = read.transposed;
+  spec.half_pixel = read.half_pixel;
+  spec.include_padding = read.include_padding;
+  const Reals& scales = read.scale;
   spec.spatial = static_cast<int>(std::min<size_t>(scales.size(), kMaxRank));
-  const Operand &self = call.inputs[0], &out = call.outputs[0];
+  const Operand &self = *read.self, &out = *read.out;
   RETURN_IF_ERROR(
       SetSizes(spec.transposed ? out : self, spec.transposed ? self : out, spec.spatial, spec.windows));
-  for (size_t d = 0; d < scales.size(); ++d) spec.windows[d].scale = scales[d].AsReal();
-  RETURN_IF_ERROR(ReadList(reader, spec.spatial, &Window::kernel, 1, "kernel", spec.windows));
-  RETURN_IF_ERROR(ReadList(reader, spec.spatial, &Window::stride, 1, "stride", spec.windows));
-  RETURN_IF_ERROR(ReadList(reader, spec.spatial, &Window::padding, -kMost, "padding", spec.windows));
+  for (size_t d = 0; d < scales.size(); ++d) spec.windows[d].scale = scales[d];
+  RETURN_IF_ERROR(ReadList(read.kernel, spec.spatial, &Window::kernel, 1, "kernel", spec.windows));
+  RETURN_IF_ERROR(ReadList(read.stride, spec.spatial, &Window::stride, 1, "stride", spec.windows));
+  RETURN_IF_ERROR(ReadList(read.padding, spec.spatial, &Window::padding, -kMost, "padding", spec.windows));
   for (size_t d = 0; d < scales.size(); ++d) RETURN_IF_ERROR(CheckWindow(spec, spec.windows[d]));
   return spec;
 }
 
-absl::StatusOr<MaxPoolSpec> MaxPoolOf(const Call& call, const Operand& in, const Operand& out) {
-  AttributeReader reader(call.attributes);
+absl::StatusOr<MaxPoolSpec> MaxPoolOf(const MaxPoolAttributes& attributes, const Operand& in,
+                                      const Operand& out) {
   MaxPoolSpec spec;
-  spec.adaptive = reader.Bool();
-  AttributeReader kernels = reader;
-  spec.spatial = static_cast<int>(kernels.List().size());
+  spec.adaptive = attributes.adaptive;
+  spec.spatial = static_cast<int>(std::min<size_t>(attributes.kernel.size(), kMaxRank));
   RETURN_IF_ERROR(SetSizes(in, out, spec.spatial, spec.windows));
-  RETURN_IF_ERROR(ReadList(reader, spec.spatial, &Window::kernel, 1, "kernel", spec.windows));
-  RETURN_IF_ERROR(ReadList(reader, spec.spatial, &Window::stride, 1, "stride", spec.windows));
-  RETURN_IF_ERROR(ReadList(reader, spec.spatial, &Window::padding, 0, "padding", spec.windows));
-  RETURN_IF_ERROR(ReadList(reader, spec.spatial, &Window::dilation, 1, "dilation", spec.windows));
+  RETURN_IF_ERROR(ReadList(attributes.kernel, spec.spatial, &Window::kernel, 1, "kernel", spec.windows));
+  RETURN_IF_ERROR(ReadList(attributes.stride, spec.spatial, &Window::stride, 1, "stride", spec.windows));
+  RETURN_IF_ERROR(ReadList(attributes.padding, spec.spatial, &Window::padding, 0, "padding", spec.windows));
+  RETURN_IF_ERROR(
+      ReadList(attributes.dilation, spec.spatial, &Window::dilation, 1, "dilation", spec.windows));
   double plane = 1;
   for (const Window& window : spec.windows) plane *= static_cast<double>(window.in);
   if (plane >= 0x1p62) return absl::InvalidArgumentError(absl::StrCat("planes of ", Describe(in)));
@@ -250,22 +226,24 @@ absl::StatusOr<MaxPoolSpec> MaxPoolOf(const Call& call, const Operand& in, const
 }
 
 absl::StatusOr<UnfoldSpec> UnfoldOf(const Call& call) {
-  const Operand& self = call.inputs[0];
   const bool folds = call.row->family == Family::kFold;
+  const auto unfold = Read<UnfoldCall>(call);
+  const auto fold = folds ? Read<FoldCall>(call) : FoldCall<Given>();
+  UnfoldSpec spec;
+  spec.self = folds ? fold.self : unfold.self;
+  spec.out = folds ? fold.out : unfold.out;
+  const Operand& self = *spec.self;
   const int rank = folds ? 2 : 3;  // without the batch
   RETURN_IF_ERROR(NeedTensor(self, "input"));
   if (self.rank != rank && self.rank != rank + 1)
     return absl::InvalidArgumentError(absl::StrCat("input ", Describe(self), " needs ", rank, " dimensions",
                                                    " without a batch, and ", rank + 1, " with one"));
   const int64_t* const sizes = &self.sizes[static_cast<size_t>(self.rank - rank)];
-  UnfoldSpec spec;
   spec.batch = self.rank == rank ? 1 : self.sizes[0];
-  AttributeReader reader(call.attributes);
   Windows images;
   if (folds) {
-    RETURN_IF_ERROR(ReadList(reader, 2, &Window::in, 1, "output_size", images));
-    AttributeReader kernels = reader;
-    RETURN_IF_ERROR(ReadList(kernels, 2, &Window::kernel, 1, "kernel_size", images));
+    RETURN_IF_ERROR(ReadList(fold.output_size, 2, &Window::in, 1, "output_size", images));
+    RETURN_IF_ERROR(ReadList(fold.kernel_size, 2, &Window::kernel, 1, "kernel_size", images));
     spec.channels = sizes[0] / images[0].kernel / images[1].kernel;
   } else {
     for (size_t d = 0; d < 2; ++d) images[d].in = sizes[d + 1];
@@ -275,7 +253,7 @@ absl::StatusOr<UnfoldSpec> UnfoldOf(const Call& call) {
   if (std::min({spec.channels, images[0].in, images[1].in}) < 1 ||
       std::max(images[0].in, images[1].in) > kMost)
     return absl::InvalidArgumentError(absl::StrCat("windows of input ", Describe(self)));
-  RETURN_IF_ERROR(ReadUnfold(reader, spec));
+  RETURN_IF_ERROR(folds ? ReadUnfold(fold, spec) : ReadUnfold(unfold, spec));
   if (folds && (sizes[0] != spec.columns || sizes[1] != spec.positions))
     return absl::InvalidArgumentError(absl::StrCat("input ", Describe(self), " needs ", spec.columns,
                                                    " columns of ", spec.positions, " windows"));

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "proto/ops/families/max_pool.h"
 #include "proto/ops/operand.h"
 
 namespace xpud::ops {
@@ -53,6 +54,7 @@ struct MaxPoolSpec {
 // Windows of images [N, C, H, W] and their columns [N, C * kernel's elements, windows]. Neither has N, or
 // both.
 struct UnfoldSpec {
+  const Operand *self = nullptr, *out = nullptr;
   int64_t batch = 1, channels = 0, columns = 0, positions = 0;  // columns, positions: sizes of the columns
   std::array<Window, 2> windows;
 };
@@ -60,7 +62,8 @@ struct UnfoldSpec {
 // Return InvalidArgument if an attribute is out of range for the sizes of `in` (the map's input) and `out`.
 // Afterwards no sum or product of two of a window's numbers overflows.
 absl::StatusOr<ResampleSpec> ResampleOf(const Call& call);
-absl::StatusOr<MaxPoolSpec> MaxPoolOf(const Call& call, const Operand& in, const Operand& out);
+absl::StatusOr<MaxPoolSpec> MaxPoolOf(const MaxPoolAttributes& attributes, const Operand& in,
+                                      const Operand& out);
 // Families kUnfold and kFold, whose input is an image or columns.
 absl::StatusOr<UnfoldSpec> UnfoldOf(const Call& call);
 

@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/matmul.h"
+#include "proto/ops/families/softmax.h"
 
 namespace xpud {
 namespace {
@@ -66,11 +68,16 @@ struct Expanded {
 };
 
 absl::StatusOr<Tensor> Run(const ops::Row& row, const Tensor& like, std::vector<int64_t> sizes,
-                           std::span<const TensorRef> inputs, std::span<const ops::Number> attributes = {}) {
+                           std::span<const TensorRef> inputs) {
   ASSIGN_OR_RETURN(Tensor out, Tensor::Empty(like.queue(), like.dtype(), std::move(sizes)));
   const TensorRef output = out.ref();
-  RETURN_IF_ERROR(like.queue().Execute({&row, like.dtype(), {&output, 1}, inputs, attributes}));
+  RETURN_IF_ERROR(like.queue().Execute({&row, like.dtype(), {&output, 1}, inputs, {}}));
   return out;
+}
+
+template <template <typename> class Named>
+absl::Status Execute(const ops::Row& row, const Named<TensorRef>& call, const Tensor& like) {
+  return like.queue().Execute(ops::NamedOpCall<Named>(call).Of(row, like.dtype()));
 }
 
 absl::StatusOr<Tensor> Binary(const ops::Row& row, const Tensor& a, const Tensor& b,
@@ -199,9 +206,10 @@ absl::StatusOr<Tensor> Matmul(const Tensor& a, const Tensor& b) {
   }
   std::vector<int64_t> sizes = a.sizes();
   sizes.back() = b.sizes().back();
-  const TensorRef inputs[] = {a.ref(), b.ref()};
-  const ops::Number attributes[] = {ops::Number::Real(0), ops::Number::Real(1), ops::Number::Integer(0)};
-  return Run(row, a, std::move(sizes), inputs, attributes);
+  ASSIGN_OR_RETURN(Tensor out, Tensor::Empty(a.queue(), a.dtype(), std::move(sizes)));
+  RETURN_IF_ERROR(
+      Execute(row, ops::MatmulCall<TensorRef>{.out = out.ref(), .a = a.ref(), .b = b.ref(), .beta = 0}, a));
+  return out;
 }
 
 absl::StatusOr<Tensor> Sum(const Tensor& a, int dim) {
@@ -216,9 +224,10 @@ absl::StatusOr<Tensor> Sum(const Tensor& a, int dim) {
 absl::StatusOr<Tensor> Softmax(const Tensor& a, int dim) {
   static const ops::Row& row = ops::RowOf("_softmax");
   RETURN_IF_ERROR(CheckDim(a, dim));
-  const TensorRef inputs[] = {a.ref()};
-  const ops::Number attributes[] = {ops::Number::Integer(dim)};
-  return Run(row, a, a.sizes(), inputs, attributes);
+  ASSIGN_OR_RETURN(Tensor out, Tensor::Empty(a.queue(), a.dtype(), a.sizes()));
+  RETURN_IF_ERROR(
+      Execute(row, ops::SoftmaxCall<TensorRef>{.out = out.ref(), .self = a.ref(), .dim = dim}, a));
+  return out;
 }
 
 }  // namespace xpud

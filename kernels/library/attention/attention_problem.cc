@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/attention.h"
 
 namespace xpud::kernels::attention {
 namespace {
@@ -31,62 +32,57 @@ bool IsOptionalMask(const Operand& mask, ops::DType type) {
   return !mask.present || mask.dtype == type || mask.dtype == ops::DType::kBool;
 }
 
-absl::Status CheckTypes(const Operand& query, std::initializer_list<const Operand*> others,
-                        const Operand* mask) {
+absl::Status CheckTypes(const Operand& query, std::initializer_list<ops::Given> others, const Operand& mask) {
   bool same = ops::IsFloating(query.dtype);
   for (const Operand* other : others) same = same && other->dtype == query.dtype;
-  if (same && (mask == nullptr || IsOptionalMask(*mask, query.dtype))) return absl::OkStatus();
+  if (same && IsOptionalMask(mask, query.dtype)) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       "attention of ", std::string(ops::Info(query.dtype).name),
       " queries: query, key, value and output must have one floating type, a mask that or bool"));
 }
 
-simd::AttentionDropout ReadDropout(const OpCall& call, int64_t keys) {
+simd::AttentionDropout ReadDropout(const ops::TrainingAttributes& attributes, int64_t keys) {
   simd::AttentionDropout dropout;
-  if (call.attributes.size() < 5) return dropout;
-  const double p = call.attributes[2].AsReal();
+  const double p = attributes.dropout;
   // rand >= p for a number of 24 bits.
   dropout.threshold = static_cast<uint32_t>(std::ceil(std::clamp(p, 0.0, 1.0) * 0x1p24));
   dropout.factor = p < 1 ? 1 / (1 - p) : 0;
-  dropout.seed = static_cast<uint64_t>(call.attributes[3].AsInteger());
-  dropout.offset = static_cast<uint64_t>(call.attributes[4].AsInteger());
+  dropout.seed = static_cast<uint64_t>(attributes.seed);
+  dropout.offset = static_cast<uint64_t>(attributes.offset);
   dropout.row = static_cast<uint64_t>(keys);
   return dropout;
 }
 
-// The operands that forward and backward share.
-struct Operands {
-  const Operand &query, &key, &value, &out;
-  const Operand *mask, *logsumexp;  // may be nullptr
-};
-
-void Read(const OpCall& call, const Operands& o, AttentionProblem& p) {
-  p.batch = o.query.sizes[0];
-  p.heads = o.query.sizes[1];
-  p.queries = o.query.sizes[2];
-  p.depth = o.query.sizes[3];
-  p.keys = o.key.sizes[2];
-  p.value_depth = o.value.sizes[3];
-  p.heads_per_key_head = std::max<int64_t>(1, p.heads / std::max<int64_t>(1, o.key.sizes[1]));
-  p.q = Describe(o.query, 4);
-  p.k = Describe(o.key, 4);
-  p.v = Describe(o.value, 4);
-  p.out = Describe(o.out, 4);
-  if (o.logsumexp != nullptr) {
-    p.logsumexp = Describe(*o.logsumexp, 3);
-    p.wide_logsumexp = o.logsumexp->present && o.logsumexp->dtype == ops::DType::kFloat64;
-  }
-  if (o.mask != nullptr) {
-    p.mask = Describe(*o.mask, 4);
-    p.mask_dtype = o.mask->dtype;
-  }
+// Reads what the calls of all three families have. Returns Unimplemented for types that do not go together.
+template <typename Attention>
+absl::Status ReadOperands(const Attention& a, AttentionProblem& p) {
+  RETURN_IF_ERROR(CheckTypes(*a.query, {a.key, a.value, a.out}, *a.mask));
+  p.batch = a.query->sizes[0];
+  p.heads = a.query->sizes[1];
+  p.queries = a.query->sizes[2];
+  p.depth = a.query->sizes[3];
+  p.keys = a.key->sizes[2];
+  p.value_depth = a.value->sizes[3];
+  p.heads_per_key_head = std::max<int64_t>(1, p.heads / std::max<int64_t>(1, a.key->sizes[1]));
+  p.q = Describe(*a.query, 4);
+  p.k = Describe(*a.key, 4);
+  p.v = Describe(*a.value, 4);
+  p.out = Describe(*a.out, 4);
+  p.logsumexp = Describe(*a.logsumexp, 3);
+  p.wide_logsumexp = a.logsumexp->present && a.logsumexp->dtype == ops::DType::kFloat64;
+  p.mask = Describe(*a.mask, 4);
+  if (a.mask->present) p.mask_dtype = a.mask->dtype;
   // A column axis of size 1 may have any stride. With 1, the tensor is read in place.
   if (p.depth == 1) p.q.column = p.k.column = 1;
   if (p.value_depth == 1) p.v.column = p.out.column = 1;
-  p.dtype = o.query.dtype;
-  if (!call.attributes.empty()) p.scale = call.attributes[0].AsReal();
-  if (call.attributes.size() > 1) p.causal = call.attributes[1].AsInteger() != 0;
-  p.dropout = ReadDropout(call, p.keys);
+  p.dtype = a.query->dtype;
+  return absl::OkStatus();
+}
+
+void ReadAttributes(const ops::TrainingAttributes& attributes, AttentionProblem& p) {
+  p.scale = attributes.scale;
+  p.causal = attributes.is_causal;
+  p.dropout = ReadDropout(attributes, p.keys);
 }
 
 std::byte* At(const HeadTensor& t, int64_t batch, int64_t head, int64_t row, int64_t size) {
@@ -96,25 +92,33 @@ std::byte* At(const HeadTensor& t, int64_t batch, int64_t head, int64_t row, int
 }  // namespace
 
 absl::StatusOr<AttentionProblem> ReadAttention(const OpCall& call) {
-  const Operand* const mask = call.inputs.size() > 3 ? &call.inputs[3] : nullptr;
-  RETURN_IF_ERROR(CheckTypes(call.inputs[0], {&call.inputs[1], &call.inputs[2], &call.outputs[0]}, mask));
   AttentionProblem p;
-  Read(call,
-       {call.inputs[0], call.inputs[1], call.inputs[2], call.outputs[0], mask,
-        call.outputs.size() > 1 ? &call.outputs[1] : nullptr},
-       p);
+  if (call.row->family == ops::Family::kTrainingAttention) {
+    const auto training = ops::Read<ops::TrainingAttentionCall>(call);
+    RETURN_IF_ERROR(ReadOperands(training, p));
+    ReadAttributes(training.attributes, p);
+    return p;
+  }
+  const auto attention = ops::Read<ops::AttentionCall>(call);
+  RETURN_IF_ERROR(ReadOperands(attention, p));
+  p.scale = attention.scale;
+  p.causal = attention.is_causal;
   return p;
 }
 
 absl::StatusOr<AttentionGradientProblem> ReadAttentionGradient(const OpCall& call) {
-  const Operand *const in = call.inputs.data(), *const out = call.outputs.data();
-  RETURN_IF_ERROR(CheckTypes(in[1], {&in[0], &in[2], &in[3], &in[4], &out[0], &out[1], &out[2]}, &in[6]));
+  const auto backward = ops::Read<ops::AttentionBackwardCall>(call);
   AttentionGradientProblem p;
-  Read(call, {in[1], in[2], in[3], in[4], &in[6], &in[5]}, p);
-  p.gradient = Describe(in[0], 4);
-  p.dq = Describe(out[0], 4);
-  p.dk = Describe(out[1], 4);
-  p.dv = Describe(out[2], 4);
+  RETURN_IF_ERROR(ReadOperands(backward, p));
+  RETURN_IF_ERROR(
+      CheckTypes(*backward.query,
+                 {backward.gradient, backward.query_gradient, backward.key_gradient, backward.value_gradient},
+                 *backward.mask));
+  ReadAttributes(backward.attributes, p);
+  p.gradient = Describe(*backward.gradient, 4);
+  p.dq = Describe(*backward.query_gradient, 4);
+  p.dk = Describe(*backward.key_gradient, 4);
+  p.dv = Describe(*backward.value_gradient, 4);
   if (p.depth == 1) p.dq.column = p.dk.column = 1;
   if (p.value_depth == 1) p.gradient.column = p.dv.column = 1;
   return p;

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "kernels/api/op_call.h"
-#include "proto/ops/convolution.h"
+#include "proto/ops/families/convolution.h"
 
 namespace xpud::kernels::convolution {
 

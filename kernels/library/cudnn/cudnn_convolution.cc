@@ -34,8 +34,8 @@ uint8_t AlignmentOf(const Operand& operand) {
 }
 
 // Returns the layout of the first tensor that has only one.
-Layout LayoutOf(const OpCall& call) {
-  for (const Operand* const tensor : {&call.outputs[0], &call.inputs[0], &call.inputs[1]}) {
+Layout LayoutOf(std::initializer_list<const Operand*> tensors) {
+  for (const Operand* const tensor : tensors) {
     const bool contiguous = IsDense(*tensor, tensor->dtype, Layout::kContiguous);
     if (contiguous != IsDense(*tensor, tensor->dtype, Layout::kChannelsLast))
       return contiguous ? Layout::kContiguous : Layout::kChannelsLast;
@@ -44,12 +44,12 @@ Layout LayoutOf(const OpCall& call) {
 }
 
 Problem ProblemOf(const OpCall& call, const ops::Convolution& c) {
-  const ops::DType type = call.outputs[0].dtype;
+  const ops::DType type = c.result->dtype;
   Problem problem;
   problem.convolution = convolution::ReadProblem(call, c, type);
   problem.tf32 = c.allow_tf32 && type == ops::DType::kFloat32;
   problem.deterministic = c.deterministic;
-  problem.layout = LayoutOf(call);
+  problem.layout = LayoutOf({c.result, c.input, c.output, c.weight});
   for (const Operand* const tensor : {c.input, c.weight, c.output})  // copies are aligned
     if (IsDense(*tensor, type, problem.layout))
       problem.alignment = std::min(problem.alignment, AlignmentOf(*tensor));
@@ -64,13 +64,13 @@ CudnnConvolution::CudnnConvolution(KernelStore& store, Planner& maps, Planner& o
       convolve_(store.Add({ModuleImage::Format::kHost, std::string(kCudnnModule)}, kConvolve)),
       workspaces_(store, store.AddEntry(*convolve_, kPrepare), std::move(ask)) {}
 
-absl::StatusOr<Readiness> CudnnConvolution::Launch(const OpCall& call, const ops::Convolution& c,
-                                                   const Problem& problem, uint64_t bytes,
-                                                   Workspace workspace, LaunchList& launches) {
+absl::StatusOr<Readiness> CudnnConvolution::Launch(const ops::Convolution& c, const Problem& problem,
+                                                   uint64_t bytes, Workspace workspace,
+                                                   LaunchList& launches) {
   OperandCopies copies(maps_, workspace, launches, problem.convolution.type, problem.layout);
-  ASSIGN_OR_RETURN(const Operand result, copies.Result(call.outputs[0]));
+  ASSIGN_OR_RETURN(const Operand result, copies.Result(*c.result));
   const auto place = [&](const Operand& operand) -> absl::StatusOr<std::byte*> {
-    if (&operand == &call.outputs[0]) return static_cast<std::byte*>(result.data);
+    if (&operand == c.result) return static_cast<std::byte*>(result.data);
     return copies.Read(operand);
   };
   ConvolutionOperands operands;
@@ -87,14 +87,14 @@ absl::StatusOr<Readiness> CudnnConvolution::Launch(const OpCall& call, const ops
   launch.Push(memory);
   launch.Push(bytes);
   launch.Push(problem);
-  RETURN_IF_ERROR(copies.Write(result, call.outputs[0], c.bias));
+  RETURN_IF_ERROR(copies.Write(result, *c.result, c.bias));
   return copies.readiness();
 }
 
 absl::StatusOr<Readiness> CudnnConvolution::Plan(const OpCall& call, Workspace workspace,
                                                  LaunchList& launches) {
-  if (call.outputs[0].numel() == 0) return Readiness::kReady;
   ASSIGN_OR_RETURN(const ops::Convolution c, ops::ReadConvolution(call));
+  if (c.result->numel() == 0) return Readiness::kReady;
   if (c.input->numel() == 0 || c.output->numel() == 0 || c.weight->numel() == 0)
     return own_.Plan(call, workspace, launches);
   const Problem problem = ProblemOf(call, c);
@@ -105,7 +105,7 @@ absl::StatusOr<Readiness> CudnnConvolution::Plan(const OpCall& call, Workspace w
     case Workspaces::State::kRefused:
       return own_.Plan(call, workspace, launches);
     case Workspaces::State::kKnown:
-      return Launch(call, c, problem, found.bytes, workspace, launches);
+      return Launch(c, problem, found.bytes, workspace, launches);
   }
   return absl::InternalError("unreachable");
 }

@@ -20,8 +20,8 @@ class CudnnConvolution : public Planner {
  private:
   using Workspaces = WorkspaceTable<Problem>;
 
-  absl::StatusOr<Readiness> Launch(const OpCall& call, const ops::Convolution& c, const Problem& problem,
-                                   uint64_t bytes, Workspace workspace, LaunchList& launches);
+  absl::StatusOr<Readiness> Launch(const ops::Convolution& c, const Problem& problem, uint64_t bytes,
+                                   Workspace workspace, LaunchList& launches);
 
   Planner& maps_;
   Planner& own_;

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
-#include "proto/ops/matmul.h"
+#include "proto/ops/families/matmul.h"
 
 namespace xpud::kernels::matmul {
 namespace {
@@ -69,13 +69,13 @@ void FoldBatch(MatmulProblem& p) {
   p.a.batch = p.out.batch = p.c.batch = 0;
 }
 
-absl::Status CheckTypes(const OpCall& call) {
-  const ops::DType type = call.inputs[0].dtype;
-  bool same = call.inputs[1].dtype == type && call.outputs[0].dtype == type;
-  if (call.inputs.size() > 2 && call.inputs[2].present) same = same && call.inputs[2].dtype == type;
+absl::Status CheckTypes(const ops::MatmulCall<ops::Given>& product) {
+  const ops::DType type = product.a->dtype;
+  bool same = product.b->dtype == type && product.out->dtype == type;
+  if (product.c->present) same = same && product.c->dtype == type;
   if (same && ops::IsFloating(type)) return absl::OkStatus();
-  const std::string_view a = ops::Info(type).name, b = ops::Info(call.inputs[1].dtype).name,
-                         out = ops::Info(call.outputs[0].dtype).name;
+  const std::string_view a = ops::Info(type).name, b = ops::Info(product.b->dtype).name,
+                         out = ops::Info(product.out->dtype).name;
   return absl::UnimplementedError(absl::StrCat("matmul of ", std::string(a), " and ", std::string(b), " to ",
                                                std::string(out),
                                                ": all operands must have one floating type"));
@@ -88,10 +88,9 @@ bool IsMatrix(const Strides& s, int64_t rows, int64_t columns) {
 }
 
 absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call) {
-  RETURN_IF_ERROR(CheckTypes(call));
-  const Operand& a = call.inputs[0];
-  const Operand& b = call.inputs[1];
-  const Operand& out = call.outputs[0];
+  const auto product = ops::Read<ops::MatmulCall>(call);
+  RETURN_IF_ERROR(CheckTypes(product));
+  const Operand &a = *product.a, &b = *product.b, &c = *product.c, &out = *product.out;
   MatmulCall read;
   MatmulProblem& p = read.problem;
   p.batch = SizeFromEnd(out, 2);
@@ -102,21 +101,18 @@ absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call) {
   p.b = StridesOf(b);
   p.out = StridesOf(out);
   p.in = p.b_source = p.out_type = a.dtype;
-  const int64_t mode = call.attributes.size() > 2 ? call.attributes[2].AsInteger() : 0;
-  p.activation = static_cast<ops::Activation>(mode & ~ops::kDeterministicProduct);
+  p.activation = static_cast<ops::Activation>(product.activation & ~ops::kDeterministicProduct);
   read.operands = {static_cast<const std::byte*>(a.data),
                    static_cast<const std::byte*>(b.data),
                    nullptr,
                    static_cast<std::byte*>(out.data),
-                   1,
-                   1};
-  if (!call.attributes.empty()) read.operands.beta = call.attributes[0].AsReal();
-  if (call.attributes.size() > 1) read.operands.alpha = call.attributes[1].AsReal();
-  if ((mode & ops::kDeterministicProduct) == 0) read.b_content = b.content;
-  if (call.inputs.size() > 2 && call.inputs[2].present && read.operands.beta != 0) {
+                   product.alpha,
+                   product.beta};
+  if ((product.activation & ops::kDeterministicProduct) == 0) read.b_content = b.content;
+  if (c.present && product.beta != 0) {
     p.has_c = true;
-    p.c = StridesOf(call.inputs[2]);
-    read.operands.c = static_cast<const std::byte*>(call.inputs[2].data);
+    p.c = StridesOf(c);
+    read.operands.c = static_cast<const std::byte*>(c.data);
   }
   p.plain = read.operands.alpha == 1 && (!p.has_c || read.operands.beta == 1);
   if (p.Empty()) return read;

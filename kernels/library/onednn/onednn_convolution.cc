@@ -78,7 +78,6 @@ class OnednnConvolution::Way {
   Way(OnednnConvolution& planner, const OpCall& call, const ops::Convolution& c, ops::DType type,
       Workspace workspace, LaunchList& launches)
       : planner_(planner),
-        call_(call),
         c_(c),
         workspace_(workspace),
         launches_(launches),
@@ -103,7 +102,6 @@ class OnednnConvolution::Way {
   absl::Status PlanWeight();
 
   OnednnConvolution& planner_;
-  const OpCall& call_;
   const ops::Convolution& c_;
   const Workspace workspace_;
   LaunchList& launches_;
@@ -152,11 +150,11 @@ uint32_t OnednnConvolution::Way::PartsPerGroup() const {
 // The convolution itself, or the gradient by its input.
 absl::Status OnednnConvolution::Way::PlanTensor() {
   const bool forward = problem().direction == ops::Family::kConvolution;
-  const Operand& out = call_.outputs[0];
+  const Operand &out = *c_.result, &from = forward ? *c_.input : *c_.output;
   const Layout source_layout = forward ? laid_.input : laid_.output,
                result_layout = forward ? laid_.output : laid_.input;
   ConvolutionOperands operands;
-  ASSIGN_OR_RETURN(std::byte* const source, Read(call_.inputs[0], source_layout));
+  ASSIGN_OR_RETURN(std::byte* const source, Read(from, source_layout));
   ASSIGN_OR_RETURN(PackedConvolution* const packed, ReadWeight(operands));
   ASSIGN_OR_RETURN(operands.bias, ReadBias());
   Operand result = out;
@@ -223,14 +221,14 @@ bool OnednnConvolution::Serves(ops::Family family) const {
 
 absl::StatusOr<Readiness> OnednnConvolution::Plan(const OpCall& call, Workspace workspace,
                                                   LaunchList& launches) {
-  if (call.outputs[0].numel() == 0) return Readiness::kReady;
   ASSIGN_OR_RETURN(const ops::Convolution c, ops::ReadConvolution(call));
-  const bool served = call.outputs[0].dtype != ops::DType::kFloat64 && c.input->numel() > 0 &&
+  if (c.result->numel() == 0) return Readiness::kReady;
+  const bool served = c.result->dtype != ops::DType::kFloat64 && c.input->numel() > 0 &&
                       c.output->numel() > 0 && c.weight->numel() > 0 && IsDistinct(*c.weight);
   if (!served) return own_.Plan(call, workspace, launches);
   // oneDNN may have a convolution, but not its gradients, in a type that this CPU multiplies; in f32 it has
   // all.
-  const ops::DType native = ComputedIn(call.outputs[0].dtype);
+  const ops::DType native = ComputedIn(c.result->dtype);
   for (const ops::DType type : {native, ops::DType::kFloat32}) {
     Way way(*this, call, c, type, workspace, launches);
     if (way.usable()) return way.Plan();

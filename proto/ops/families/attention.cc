@@ -1,38 +1,11 @@
-// Scaled dot product attention and its gradients.
-//
-// Attention: out[B,H,S,E], logsumexp?[B,H,S] f32 <- query[B,H,S,D], key[B,Hk,T,D], value[B,Hk,T,E],
-// mask?[B,H,S,T] (strides 0 to broadcast; bool, or the query's type and added to scores). Hk divides H.
-// `is_causal` is upper-left aligned. If a query may attend to no key, its out and logsumexp are 0.
-//
-// TrainingAttention: the same with dropout of weights; logsumexp is f64 for f64. The weight of query s and
-// key t is 0 if rand(seed, offset) of op_table.h, in f32 for all types, is below `dropout` for element
-// i = ((b H + h) S + s) T + t; otherwise it is divided by 1 - dropout.
-//
-// AttentionBackward: query_gradient, key_gradient, value_gradient <- gradient[B,H,S,E] of out, the inputs
-// and results of TrainingAttention, with the same attributes. Gradients have the inputs' shapes: those of
-// keys and values are sums over the query heads that share them. A query that may attend to no key
-// contributes 0.
-#include <cmath>
+#include "proto/ops/families/attention.h"
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
-#include "proto/ops/family.h"
 #include "proto/ops/rules.h"
 
 namespace xpud::ops {
 namespace {
-
-constexpr Parameter kOutputs[] = {{"out"}, {"logsumexp", kOptional}};
-constexpr Parameter kInputs[] = {{"query"}, {"key"}, {"value"}, {"mask", kOptional}};
-constexpr Attribute kAttributes[] = {{"scale", AttributeType::kReal}, {"is_causal", AttributeType::kBool}};
-constexpr Attribute kTrainingAttributes[] = {{"scale", AttributeType::kReal},
-                                             {"is_causal", AttributeType::kBool},
-                                             {"dropout", AttributeType::kReal},
-                                             {"seed", AttributeType::kInteger},
-                                             {"offset", AttributeType::kInteger}};
-constexpr Parameter kGradients[] = {{"query_gradient"}, {"key_gradient"}, {"value_gradient"}};
-constexpr Parameter kBackwardInputs[] = {{"gradient"},  {"query"},          {"key"}, {"value"}, {"out"},
-                                         {"logsumexp"}, {"mask", kOptional}};
 
 // The operands that forward and backward share.
 struct Operands {
@@ -67,19 +40,20 @@ absl::Status CheckOperands(const Operands& o) {
   return NeedSizes(o.mask, "mask", {batch, heads, queries, keys});
 }
 
-absl::Status CheckForward(const Call& call, DType logsumexp_type) {
-  const bool has_logsumexp = call.outputs.size() > 1 && call.outputs[1].present;
-  return CheckOperands({call.inputs[0], call.inputs[1], call.inputs[2], call.inputs[3], call.outputs[0],
-                        has_logsumexp ? &call.outputs[1] : nullptr, logsumexp_type});
+template <typename Attention>
+Operands OperandsOf(const Attention& a, DType logsumexp_type) {
+  return {*a.query,      *a.key, *a.value, *a.mask, *a.out, a.logsumexp->present ? a.logsumexp : nullptr,
+          logsumexp_type};
 }
 
-absl::Status Check(const Call& call) { return CheckForward(call, DType::kFloat32); }
+absl::Status Check(const Call& call) {
+  return CheckOperands(OperandsOf(Read<AttentionCall>(call), DType::kFloat32));
+}
 
 // logsumexp is as wide as the sums of TrainingAttention.
 DType SumType(DType type) { return type == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
 
-absl::Status CheckDropout(const Call& call) {
-  const double dropout = call.attributes.size() > 2 ? call.attributes[2].AsReal() : std::nan("");
+absl::Status CheckDropout(double dropout) {
   if (dropout >= 0 && dropout <= 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("dropout probability has to be between 0 and 1, but got ", dropout));
@@ -92,49 +66,60 @@ absl::Status NeedColumns(const Operand& query, const Operand& value) {
 }
 
 absl::Status CheckTraining(const Call& call) {
-  RETURN_IF_ERROR(CheckDropout(call));
-  RETURN_IF_ERROR(NeedColumns(call.inputs[0], call.inputs[2]));
-  return CheckForward(call, SumType(call.inputs[0].dtype));
+  const auto attention = Read<TrainingAttentionCall>(call);
+  RETURN_IF_ERROR(CheckDropout(attention.attributes.dropout));
+  RETURN_IF_ERROR(NeedColumns(*attention.query, *attention.value));
+  return CheckOperands(OperandsOf(attention, SumType(attention.query->dtype)));
+}
+
+absl::Status CheckGradient(const Operand& gradient, const Operand& of, const char* role, DType type) {
+  RETURN_IF_ERROR(NeedSameSizes(gradient, of, role));
+  return NeedSameType(gradient, role, type);
 }
 
 absl::Status CheckBackward(const Call& call) {
-  RETURN_IF_ERROR(CheckDropout(call));
-  const Operand &gradient = call.inputs[0], &query = call.inputs[1];
-  RETURN_IF_ERROR(NeedColumns(query, call.inputs[3]));
-  RETURN_IF_ERROR(CheckOperands({query, call.inputs[2], call.inputs[3], call.inputs[6], call.inputs[4],
-                                 &call.inputs[5], SumType(query.dtype)}));
-  RETURN_IF_ERROR(NeedSameSizes(gradient, call.inputs[4], "gradient"));
-  RETURN_IF_ERROR(NeedSameType(gradient, "gradient", query.dtype));
-  constexpr const char* kRoles[] = {"query's gradient", "key's gradient", "value's gradient"};
-  for (size_t i = 0; i < call.outputs.size(); ++i) {
-    RETURN_IF_ERROR(NeedSameSizes(call.outputs[i], call.inputs[i + 1], kRoles[i]));
-    RETURN_IF_ERROR(NeedSameType(call.outputs[i], kRoles[i], query.dtype));
-  }
-  return absl::OkStatus();
+  const auto backward = Read<AttentionBackwardCall>(call);
+  const DType type = backward.query->dtype;
+  RETURN_IF_ERROR(CheckDropout(backward.attributes.dropout));
+  RETURN_IF_ERROR(NeedColumns(*backward.query, *backward.value));
+  RETURN_IF_ERROR(CheckOperands(OperandsOf(backward, SumType(type))));
+  RETURN_IF_ERROR(CheckGradient(*backward.gradient, *backward.out, "gradient", type));
+  RETURN_IF_ERROR(CheckGradient(*backward.query_gradient, *backward.query, "query's gradient", type));
+  RETURN_IF_ERROR(CheckGradient(*backward.key_gradient, *backward.key, "key's gradient", type));
+  return CheckGradient(*backward.value_gradient, *backward.value, "value's gradient", type);
 }
 
+template <template <typename> class Attention>
 absl::Status InferForward(const Call& call, std::span<Operand> outputs, DType logsumexp_type) {
-  const Operand &q = call.inputs[0], &v = call.inputs[2];
+  const auto attention = Read<Attention>(call);
+  const auto to = Outputs<Attention>(outputs);
+  const Operand &q = *attention.query, &v = *attention.value;
   RETURN_IF_ERROR(NeedRank(q, "query", 4));
   RETURN_IF_ERROR(NeedRank(v, "value", 4));
-  SetOutput(outputs[0], q.dtype, {q.sizes[0], q.sizes[1], q.sizes[2], v.sizes[3]});
-  if (outputs.size() > 1) SetOutput(outputs[1], logsumexp_type, {q.sizes[0], q.sizes[1], q.sizes[2]});
+  SetOutput(*to.out, q.dtype, {q.sizes[0], q.sizes[1], q.sizes[2], v.sizes[3]});
+  if (to.logsumexp != nullptr) SetOutput(*to.logsumexp, logsumexp_type, {q.sizes[0], q.sizes[1], q.sizes[2]});
   return absl::OkStatus();
 }
 
 absl::Status Infer(const Call& call, std::span<Operand> outputs) {
-  return InferForward(call, outputs, DType::kFloat32);
+  return InferForward<AttentionCall>(call, outputs, DType::kFloat32);
 }
 absl::Status InferTraining(const Call& call, std::span<Operand> outputs) {
-  return InferForward(call, outputs, SumType(call.inputs[0].dtype));
+  return InferForward<TrainingAttentionCall>(call, outputs,
+                                             SumType(Read<TrainingAttentionCall>(call).query->dtype));
 }
 absl::Status InferBackward(const Call& call, std::span<Operand> outputs) {
-  for (size_t i = 0; i < outputs.size(); ++i) SetOutputLike(outputs[i], call.inputs[i + 1]);
+  const auto backward = Read<AttentionBackwardCall>(call);
+  const auto to = Outputs<AttentionBackwardCall>(outputs);
+  SetOutputLike(*to.query_gradient, *backward.query);
+  SetOutputLike(*to.key_gradient, *backward.key);
+  SetOutputLike(*to.value_gradient, *backward.value);
   return absl::OkStatus();
 }
 
 double Products(const Call& call) {
-  return static_cast<double>(call.inputs[0].numel()) * static_cast<double>(call.inputs[1].sizes[2]);
+  const auto attention = Read<AttentionCall>(call);
+  return static_cast<double>(attention.query->numel()) * static_cast<double>(attention.key->sizes[2]);
 }
 
 // Scores, with `kOthers` operations beside the products.
@@ -145,77 +130,86 @@ double Scores(const Operand& query, const Operand& key) {
 constexpr double kOthers = 16;
 
 double TrainingCost(const Call& call) {
-  const Operand &q = call.inputs[0], &v = call.inputs[2];
+  const auto attention = Read<TrainingAttentionCall>(call);
+  const Operand &q = *attention.query, &v = *attention.value;
   const double depths = static_cast<double>(q.sizes[3]) + static_cast<double>(v.sizes[3]);
-  return Scores(q, call.inputs[1]) * (depths + kOthers);
+  return Scores(q, *attention.key) * (depths + kOthers);
 }
 
 // Three products over the depth, two over the value's depth.
 double BackwardCost(const Call& call) {
-  const Operand &q = call.inputs[1], &v = call.inputs[3];
+  const auto backward = Read<AttentionBackwardCall>(call);
+  const Operand &q = *backward.query, &v = *backward.value;
   const double depths = 3 * static_cast<double>(q.sizes[3]) + 2 * static_cast<double>(v.sizes[3]);
-  return Scores(q, call.inputs[2]) * (depths + kOthers);
+  return Scores(q, *backward.key) * (depths + kOthers);
 }
 
 Sample::Tensor SampleTensor(DType type) { return {{1, 1, 2, 8}, type}; }
+Sample::Tensor SampleMask(DType type) { return {{1, 1, 2, 2}, type}; }
+Sample::Tensor SampleLogsumexp(DType type) { return {{1, 1, 2}, type}; }
+constexpr TrainingAttributes kSampleAttributes = {.scale = 1, .dropout = 0.25, .seed = 7};
 
 Sample MakeSample(const Row&, DType type) {
   const Sample::Tensor tensor = SampleTensor(type);
-  return {.outputs = {tensor, {{1, 1, 2}, DType::kFloat32}},
-          .inputs = {tensor, tensor, tensor, {{1, 1, 2, 2}, type}},
-          .attributes = {Number::Real(1), Number::Integer(0)}};
-}
-
-std::vector<Number> TrainingSampleAttributes() {
-  return {Number::Real(1), Number::Integer(0), Number::Real(0.25), Number::Integer(7), Number::Integer(0)};
+  return SampleOf(AttentionCall<Sample::Tensor>{.out = tensor,
+                                                .logsumexp = SampleLogsumexp(DType::kFloat32),
+                                                .query = tensor,
+                                                .key = tensor,
+                                                .value = tensor,
+                                                .mask = SampleMask(type),
+                                                .scale = 1});
 }
 
 Sample MakeTrainingSample(const Row&, DType type) {
   const Sample::Tensor tensor = SampleTensor(type);
-  return {.outputs = {tensor, {{1, 1, 2}, SumType(type)}},
-          .inputs = {tensor, tensor, tensor, {{1, 1, 2, 2}, type}},
-          .attributes = TrainingSampleAttributes()};
+  return SampleOf(TrainingAttentionCall<Sample::Tensor>{.out = tensor,
+                                                        .logsumexp = SampleLogsumexp(SumType(type)),
+                                                        .query = tensor,
+                                                        .key = tensor,
+                                                        .value = tensor,
+                                                        .mask = SampleMask(type),
+                                                        .attributes = kSampleAttributes});
 }
 
 Sample MakeBackwardSample(const Row&, DType type) {
   const Sample::Tensor tensor = SampleTensor(type);
-  return {
-      .outputs = {tensor, tensor, tensor},
-      .inputs = {tensor, tensor, tensor, tensor, tensor, {{1, 1, 2}, SumType(type)}, {{1, 1, 2, 2}, type}},
-      .attributes = TrainingSampleAttributes()};
+  return SampleOf(AttentionBackwardCall<Sample::Tensor>{.query_gradient = tensor,
+                                                        .key_gradient = tensor,
+                                                        .value_gradient = tensor,
+                                                        .gradient = tensor,
+                                                        .query = tensor,
+                                                        .key = tensor,
+                                                        .value = tensor,
+                                                        .out = tensor,
+                                                        .logsumexp = SampleLogsumexp(SumType(type)),
+                                                        .mask = SampleMask(type),
+                                                        .attributes = kSampleAttributes});
 }
 
 }  // namespace
 
-constinit const FamilyDescriptor kAttentionFamily = {.name = "attention",
-                                                     .title = "attention",
-                                                     .outputs = kOutputs,
-                                                     .inputs = kInputs,
-                                                     .attributes = kAttributes,
-                                                     .check = Check,
-                                                     .infer = Infer,
-                                                     .cost = Products,
-                                                     .sample = MakeSample};
+constinit const FamilyDescriptor kAttentionFamily = Described<AttentionCall>({.name = "attention",
+                                                                              .title = "attention",
+                                                                              .check = Check,
+                                                                              .infer = Infer,
+                                                                              .cost = Products,
+                                                                              .sample = MakeSample});
 
-constinit const FamilyDescriptor kTrainingAttentionFamily = {.name = "training_attention",
-                                                             .title = "attention with dropout",
-                                                             .outputs = kOutputs,
-                                                             .inputs = kInputs,
-                                                             .attributes = kTrainingAttributes,
-                                                             .check = CheckTraining,
-                                                             .infer = InferTraining,
-                                                             .cost = TrainingCost,
-                                                             .sample = MakeTrainingSample};
+constinit const FamilyDescriptor kTrainingAttentionFamily =
+    Described<TrainingAttentionCall>({.name = "training_attention",
+                                      .title = "attention with dropout",
+                                      .check = CheckTraining,
+                                      .infer = InferTraining,
+                                      .cost = TrainingCost,
+                                      .sample = MakeTrainingSample});
 
-constinit const FamilyDescriptor kAttentionBackwardFamily = {.name = "attention_backward",
-                                                             .title = "gradients of attention",
-                                                             .outputs = kGradients,
-                                                             .inputs = kBackwardInputs,
-                                                             .attributes = kTrainingAttributes,
-                                                             .typed_input = 1,
-                                                             .check = CheckBackward,
-                                                             .infer = InferBackward,
-                                                             .cost = BackwardCost,
-                                                             .sample = MakeBackwardSample};
+constinit const FamilyDescriptor kAttentionBackwardFamily =
+    Described<AttentionBackwardCall>({.name = "attention_backward",
+                                      .title = "gradients of attention",
+                                      .typed_input = 1,
+                                      .check = CheckBackward,
+                                      .infer = InferBackward,
+                                      .cost = BackwardCost,
+                                      .sample = MakeBackwardSample});
 
 }  // namespace xpud::ops

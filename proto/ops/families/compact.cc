@@ -1,19 +1,11 @@
-// Where the nonzero elements are. Only the device knows how many there are, so there are two commands.
-// Count: ends[B] <- self. Element b is the number of nonzero elements up to the end of block b; a block is
-// kCountBlock elements in row-major order. The last one is the size of the result.
-// Compact: out[size, rank] <- self, ends. Row r has the indices of nonzero element r. Block b writes rows
-// ends[b - 1] to ends[b] - 1 and no others; a row that no block writes keeps what it held.
+#include "proto/ops/families/compact.h"
+
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
-#include "proto/ops/family.h"
 #include "proto/ops/rules.h"
 
 namespace xpud::ops {
 namespace {
-
-constexpr Parameter kSelf[] = {{"self"}}, kEnds[] = {{"ends"}};
-constexpr Parameter kSelfAndEnds[] = {{"self"}, {"ends", kIndices}};
-constexpr Parameter kOut[] = {{"out", kSized}};
 
 // Sizes beside one of 0 may be of any magnitude.
 int64_t ElementsOf(const Operand& self) {
@@ -28,18 +20,20 @@ int64_t BlocksOf(const Operand& self) {
 }
 
 absl::Status CheckCount(const Call& call) {
-  RETURN_IF_ERROR(NeedSameType(call.outputs[0], "ends", DType::kInt64));
-  return NeedSizes(call.outputs[0], "ends", {BlocksOf(call.inputs[0])});
+  const auto count = Read<CountCall>(call);
+  RETURN_IF_ERROR(NeedSameType(*count.ends, "ends", DType::kInt64));
+  return NeedSizes(*count.ends, "ends", {BlocksOf(*count.self)});
 }
 
 absl::Status InferCount(const Call& call, std::span<Operand> outputs) {
-  SetOutput(outputs[0], DType::kInt64, {BlocksOf(call.inputs[0])});
+  SetOutput(*Outputs<CountCall>(outputs).ends, DType::kInt64, {BlocksOf(*Read<CountCall>(call).self)});
   return absl::OkStatus();
 }
 
 absl::Status CheckCompact(const Call& call) {
-  const Operand &out = call.outputs[0], &self = call.inputs[0], &ends = call.inputs[1];
-  RETURN_IF_ERROR(NeedSizes(ends, "ends", {BlocksOf(self)}));
+  const auto compact = Read<CompactCall>(call);
+  const Operand &out = *compact.out, &self = *compact.self;
+  RETURN_IF_ERROR(NeedSizes(*compact.ends, "ends", {BlocksOf(self)}));
   RETURN_IF_ERROR(NeedSameType(out, "output", DType::kInt64));
   RETURN_IF_ERROR(NeedRank(out, "output", 2));
   RETURN_IF_ERROR(NeedSizes(out, "output", {out.sizes[0], self.rank}));
@@ -49,33 +43,31 @@ absl::Status CheckCompact(const Call& call) {
 }
 
 absl::Status InferCompact(const Call& call, std::span<Operand> outputs) {
-  SetOutput(outputs[0], DType::kInt64, {outputs[0].sizes[0], call.inputs[0].rank});
+  Operand& out = *Outputs<CompactCall>(outputs).out;
+  SetOutput(out, DType::kInt64, {out.sizes[0], Read<CompactCall>(call).self->rank});
   return absl::OkStatus();
+}
+
+Sample SampleOfCount(const Row&, DType type) {
+  return SampleOf(CountCall<Sample::Tensor>{.ends = {{1}, DType::kInt64}, .self = {{2, 3}, type}});
+}
+
+Sample SampleOfCompact(const Row&, DType type) {
+  return SampleOf(CompactCall<Sample::Tensor>{
+      .out = {{4, 2}, DType::kInt64}, .self = {{2, 3}, type}, .ends = {{1}, DType::kInt64}});
 }
 
 }  // namespace
 
-constinit const FamilyDescriptor kCountFamily = {.name = "count",
-                                                 .title = "counts",
-                                                 .outputs = kEnds,
-                                                 .inputs = kSelf,
-                                                 .check = CheckCount,
-                                                 .infer = InferCount,
-                                                 .sample = [](const Row&, DType type) -> Sample {
-                                                   return {{{{1}, DType::kInt64}}, {{{2, 3}, type}}, {}};
-                                                 }};
-constinit const FamilyDescriptor kCompactFamily = {
-    .name = "compact",
-    .title = "compaction",
-    .outputs = kOut,
-    .inputs = kSelfAndEnds,
-    .reads_outputs = true,
-    .sized_by = "xpud::nonzero_ends",
-    .check = CheckCompact,
-    .infer = InferCompact,
-    .index_limit = [](const Call& call) { return call.outputs[0].sizes[0] + 1; },
-    .sample = [](const Row&, DType type) -> Sample {
-      return {{{{4, 2}, DType::kInt64}}, {{{2, 3}, type}, {{1}, DType::kInt64}}, {}};
-    }};
+constinit const FamilyDescriptor kCountFamily = Described<CountCall>(
+    {.name = "count", .title = "counts", .check = CheckCount, .infer = InferCount, .sample = SampleOfCount});
+constinit const FamilyDescriptor kCompactFamily = Described<CompactCall>(
+    {.name = "compact",
+     .title = "compaction",
+     .sized_by = "xpud::nonzero_ends",
+     .check = CheckCompact,
+     .infer = InferCompact,
+     .index_limit = [](const Call& call) { return Read<CompactCall>(call).out->sizes[0] + 1; },
+     .sample = SampleOfCompact});
 
 }  // namespace xpud::ops

@@ -1,19 +1,15 @@
-// Concatenation along a dimension: out[.., sum of sizes, ..] <- tensors, whose other sizes equal out's. Each
-// tensor is converted to out's type.
+#include "proto/ops/families/concat.h"
+
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
-#include "proto/ops/family.h"
 #include "proto/ops/rules.h"
 
 namespace xpud::ops {
 namespace {
 
-constexpr Parameter kOut[] = {{"out"}}, kTensors[] = {{"tensors", kList}};
-constexpr Attribute kDim[] = {{"dim", AttributeType::kDimension}};
-
 absl::StatusOr<int> DimensionOfInputs(const Call& call) {
   if (call.inputs[0].rank == 0) return Invalid("tensors without dimensions cannot be concatenated");
-  return DimensionOf(call, call.inputs[0]);
+  return DimensionOf(Read<ConcatCall>(call).dim, call.inputs[0]);
 }
 
 absl::Status NeedSizesBeside(const Operand& tensor, const Operand& like, int dim) {
@@ -27,16 +23,17 @@ absl::Status NeedSizesBeside(const Operand& tensor, const Operand& like, int dim
 
 absl::Status Infer(const Call& call, std::span<Operand> outputs) {
   ASSIGN_OR_RETURN(const int dim, DimensionOfInputs(call));
-  SetOutputLike(outputs[0], call.inputs[0]);
+  Operand& out = *Outputs<ConcatCall>(outputs).out;
+  SetOutputLike(out, call.inputs[0]);
   for (const Operand& tensor : call.inputs.subspan(1)) {
     RETURN_IF_ERROR(NeedSizesBeside(tensor, call.inputs[0], dim));
-    outputs[0].sizes[dim] += tensor.sizes[dim];
+    out.sizes[dim] += tensor.sizes[dim];
   }
   return absl::OkStatus();
 }
 
 absl::Status Check(const Call& call) {
-  const Operand& out = call.outputs[0];
+  const Operand& out = *Read<ConcatCall>(call).out;
   ASSIGN_OR_RETURN(const int dim, DimensionOfInputs(call));
   int64_t size = 0;
   for (const Operand& tensor : call.inputs) {
@@ -50,17 +47,13 @@ absl::Status Check(const Call& call) {
 
 }  // namespace
 
-constinit const FamilyDescriptor kConcatFamily = {
-    .name = "concat",
-    .title = "concatenation",
-    .outputs = kOut,
-    .inputs = kTensors,
-    .attributes = kDim,
-    .lists = 1,
-    .check = Check,
-    .infer = Infer,
-    .sample = [](const Row&, DType type) -> Sample {
-      return {{{{5, 3}, type}}, {{{2, 3}, type}, {{3, 3}, type}}, {Number::Integer(0)}, {2}};
-    }};
+constinit const FamilyDescriptor kConcatFamily = Described<ConcatCall>(
+    {.name = "concat",
+     .title = "concatenation",
+     .check = Check,
+     .infer = Infer,
+     .sample = [](const Row&, DType type) -> Sample {
+       return {{{{5, 3}, type}}, {{{2, 3}, type}, {{3, 3}, type}}, {Number::Integer(0)}, {2}};
+     }});
 
 }  // namespace xpud::ops

@@ -1,76 +1,72 @@
-// Convolutions and their gradients over 1 to 3 spatial dimensions:
-// convolution: out[N,Co,S'] <- input[N,Ci,S], weight[Co,Ci/groups,K], bias?[Co].
-// Its gradient by the input: out[N,Ci,S] <- gradient[N,Co,S'], weight, bias?[Ci]. This is the transposed
-// convolution, too, which may have a bias. Its gradient by the weight: out[Co,Ci/groups,K] <-
-// gradient[N,Co,S'], input[N,Ci,S]. Along each spatial dimension S' = (S + 2 padding - dilation (K - 1) - 1)
-// / stride + 1.
-#include "proto/ops/convolution.h"
+#include "proto/ops/families/convolution.h"
 
 #include <algorithm>
 #include <span>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
-#include "proto/ops/family.h"
 #include "proto/ops/rules.h"
 
 namespace xpud::ops {
 namespace {
 
-constexpr Parameter kOut[] = {{"out"}};
-constexpr Parameter kForwardInputs[] = {{"input"}, {"weight"}, {"bias", kOptional}};
-constexpr Parameter kInputInputs[] = {{"gradient"}, {"weight"}, {"bias", kOptional}};
-constexpr Parameter kWeightInputs[] = {{"gradient"}, {"input"}};
-constexpr Attribute kAttributes[] = {
-    {"stride", AttributeType::kIntegers},   {"padding", AttributeType::kIntegers},
-    {"dilation", AttributeType::kIntegers}, {"groups", AttributeType::kInteger},
-    {"allow_tf32", AttributeType::kBool},   {"deterministic", AttributeType::kBool}};
-
 // Of sizes and attributes: sums and products of two of them do not overflow.
 constexpr int64_t kMax = (int64_t{1} << 31) - 1;
 
-// Takes a list of `spatial` numbers, each at least `least`, from the attributes.
-absl::Status TakeList(std::span<const Number>& attributes, const char* name, int spatial, int64_t least,
+// Reads a list of `spatial` numbers, each at least `least`.
+absl::Status ReadList(const Integers& list, const char* name, int spatial, int64_t least,
                       std::array<int64_t, kMaxSpatial>& to) {
-  const int64_t length = attributes[0].AsInteger();
-  if (length != spatial)
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " has ", length, " numbers, one for each of ", spatial, " dimensions is needed"));
-  for (int d = 0; d < spatial; ++d) {
-    to[static_cast<size_t>(d)] = attributes[static_cast<size_t>(d) + 1].AsInteger();
-    if (to[static_cast<size_t>(d)] < least || to[static_cast<size_t>(d)] > kMax)
-      return absl::InvalidArgumentError(absl::StrCat(name, " is ", to[static_cast<size_t>(d)], ", at least ",
-                                                     least, " and below 2^31 is allowed"));
+  if (list.size() != static_cast<size_t>(spatial))
+    return absl::InvalidArgumentError(absl::StrCat(name, " has ", list.size(), " numbers, one for each of ",
+                                                   spatial, " dimensions is needed"));
+  for (size_t d = 0; d < list.size(); ++d) {
+    to[d] = list[d];
+    if (to[d] < least || to[d] > kMax)
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " is ", to[d], ", at least ", least, " and below 2^31 is allowed"));
   }
-  attributes = attributes.subspan(static_cast<size_t>(spatial) + 1);
   return absl::OkStatus();
+}
+
+Given IfPresent(Given operand) { return operand->present ? operand : nullptr; }
+
+// The tensors, of which none is null but for the bias.
+ConvolutionAttributes TensorsOf(const Call& call, Convolution& c) {
+  switch (call.row->family) {
+    case Family::kConvolutionInput: {
+      const auto read = Read<ConvolutionInputCall>(call);
+      c.output = read.gradient, c.weight = read.weight, c.input = c.result = read.out;
+      c.bias = IfPresent(read.bias);
+      return read.attributes;
+    }
+    case Family::kConvolutionWeight: {
+      const auto read = Read<ConvolutionWeightCall>(call);
+      c.output = read.gradient, c.input = read.input, c.weight = c.result = read.out;
+      return read.attributes;
+    }
+    default: {
+      const auto read = Read<ConvolutionCall>(call);
+      c.input = read.input, c.weight = read.weight, c.output = c.result = read.out;
+      c.bias = IfPresent(read.bias);
+      return read.attributes;
+    }
+  }
 }
 
 // The tensors, and the attributes.
 absl::StatusOr<Convolution> ReadParts(const Call& call) {
   Convolution c;
-  switch (call.row->family) {
-    case Family::kConvolutionInput:
-      c.output = &call.inputs[0], c.weight = &call.inputs[1], c.input = &call.outputs[0];
-      break;
-    case Family::kConvolutionWeight:
-      c.output = &call.inputs[0], c.input = &call.inputs[1], c.weight = &call.outputs[0];
-      break;
-    default:
-      c.input = &call.inputs[0], c.weight = &call.inputs[1], c.output = &call.outputs[0];
-  }
-  if (call.inputs.size() > 2 && call.inputs[2].present) c.bias = &call.inputs[2];
+  const ConvolutionAttributes attributes = TensorsOf(call, c);
   c.spatial = c.weight->rank - 2;
   if (c.spatial < 1 || c.spatial > kMaxSpatial)
     return absl::InvalidArgumentError(
         absl::StrCat("weight ", Describe(*c.weight), " has rank ", c.weight->rank, ", 3 to 5 is needed"));
-  std::span<const Number> attributes = call.attributes;
-  RETURN_IF_ERROR(TakeList(attributes, "stride", c.spatial, 1, c.stride));
-  RETURN_IF_ERROR(TakeList(attributes, "padding", c.spatial, 0, c.padding));
-  RETURN_IF_ERROR(TakeList(attributes, "dilation", c.spatial, 1, c.dilation));
-  c.groups = attributes[0].AsInteger();
-  c.allow_tf32 = attributes[1].AsInteger() != 0;
-  c.deterministic = attributes[2].AsInteger() != 0;
+  RETURN_IF_ERROR(ReadList(attributes.stride, "stride", c.spatial, 1, c.stride));
+  RETURN_IF_ERROR(ReadList(attributes.padding, "padding", c.spatial, 0, c.padding));
+  RETURN_IF_ERROR(ReadList(attributes.dilation, "dilation", c.spatial, 1, c.dilation));
+  c.groups = attributes.groups;
+  c.allow_tf32 = attributes.allow_tf32;
+  c.deterministic = attributes.deterministic;
   return c;
 }
 
@@ -104,24 +100,17 @@ absl::Status CheckSpatial(const Convolution& c) {
   return absl::OkStatus();
 }
 
-absl::Status CheckBias(const Call& call, const Operand& bias) {
-  RETURN_IF_ERROR(NeedSameType(bias, "bias", call.inputs[0].dtype));
-  return NeedSizes(bias, "bias", {call.outputs[0].sizes[1]});
-}
-
-absl::Status Check(const Call& call) {
-  RETURN_IF_ERROR(ReadConvolution(call).status());
-  return NeedSameType(call.outputs[0], "output", call.inputs[0].dtype);
-}
+absl::Status Check(const Call& call) { return ReadConvolution(call).status(); }
 
 absl::Status Infer(const Call& call, std::span<Operand> outputs) {
   ASSIGN_OR_RETURN(const Convolution c, ReadParts(call));
   RETURN_IF_ERROR(NeedRank(*c.input, "input", c.spatial + 2));
   RETURN_IF_ERROR(CheckChannels(c));
   RETURN_IF_ERROR(CheckSpatial(c));
-  SetOutputLike(outputs[0], *c.input);
-  outputs[0].sizes[1] = c.weight->sizes[0];
-  for (size_t d = 0; d < static_cast<size_t>(c.spatial); ++d) outputs[0].sizes[d + 2] = OutputSize(c, d);
+  Operand& out = *Outputs<ConvolutionCall>(outputs).out;
+  SetOutputLike(out, *c.input);
+  out.sizes[1] = c.weight->sizes[0];
+  for (size_t d = 0; d < static_cast<size_t>(c.spatial); ++d) out.sizes[d + 2] = OutputSize(c, d);
   return absl::OkStatus();
 }
 
@@ -142,27 +131,39 @@ double Products(const Call& call) {
   return output + ElementsOf(*c->input) + weight + each;
 }
 
-std::vector<Number> SampleAttributes() {
-  std::vector<Number> attributes;
-  for (const int64_t each : {1, 0, 1}) {  // stride, padding, dilation
-    attributes.push_back(Number::Integer(2));
-    attributes.insert(attributes.end(), 2, Number::Integer(each));
+// An example of a convolution of images; the tensors have the names of the forward direction.
+struct Example {
+  explicit Example(DType type)
+      : input{{1, 2, 3, 3}, type}, weight{{3, 2, 2, 2}, type}, output{{1, 3, 2, 2}, type} {}
+  ConvolutionAttributes attributes() const {
+    return {.stride = ones, .padding = zeros, .dilation = ones, .groups = 1};
   }
-  for (const int64_t each : {1, 0, 0}) attributes.push_back(Number::Integer(each));  // groups, modes
-  return attributes;
+  const NumberList ones = {1, 1}, zeros = {0, 0};
+  const Sample::Tensor input, weight, output;
+};
+
+Sample MakeSample(const Row&, DType type) {
+  const Example e(type);
+  return SampleOf(ConvolutionCall<Sample::Tensor>{.out = e.output,
+                                                  .input = e.input,
+                                                  .weight = e.weight,
+                                                  .bias = {{3}, type},
+                                                  .attributes = e.attributes()});
 }
 
-Sample MakeSample(const Row& row, DType type) {
-  const Sample::Tensor input = {{1, 2, 3, 3}, type}, weight = {{3, 2, 2, 2}, type},
-                       output = {{1, 3, 2, 2}, type};
-  switch (row.family) {
-    case Family::kConvolutionInput:
-      return {.outputs = {input}, .inputs = {output, weight, {{2}, type}}, .attributes = SampleAttributes()};
-    case Family::kConvolutionWeight:
-      return {.outputs = {weight}, .inputs = {output, input}, .attributes = SampleAttributes()};
-    default:
-      return {.outputs = {output}, .inputs = {input, weight, {{3}, type}}, .attributes = SampleAttributes()};
-  }
+Sample MakeInputSample(const Row&, DType type) {
+  const Example e(type);
+  return SampleOf(ConvolutionInputCall<Sample::Tensor>{.out = e.input,
+                                                       .gradient = e.output,
+                                                       .weight = e.weight,
+                                                       .bias = {{2}, type},
+                                                       .attributes = e.attributes()});
+}
+
+Sample MakeWeightSample(const Row&, DType type) {
+  const Example e(type);
+  return SampleOf(ConvolutionWeightCall<Sample::Tensor>{
+      .out = e.weight, .gradient = e.output, .input = e.input, .attributes = e.attributes()});
 }
 
 }  // namespace
@@ -180,35 +181,32 @@ absl::StatusOr<Convolution> ReadConvolution(const Call& call) {
     return absl::InvalidArgumentError(absl::StrCat("input ", Describe(*c.input), " and weight ",
                                                    Describe(*c.weight), " do not give output ",
                                                    Describe(*c.output)));
-  RETURN_IF_ERROR(NeedSameType(call.inputs[1], "second input", call.inputs[0].dtype));
-  if (c.bias != nullptr) RETURN_IF_ERROR(CheckBias(call, *c.bias));
+  const DType type = c.output->dtype;
+  RETURN_IF_ERROR(NeedSameType(*c.input, "input", type));
+  RETURN_IF_ERROR(NeedSameType(*c.weight, "weight", type));
+  if (c.bias == nullptr) return c;
+  RETURN_IF_ERROR(NeedSameType(*c.bias, "bias", type));
+  RETURN_IF_ERROR(NeedSizes(*c.bias, "bias", {c.result->sizes[1]}));
   return c;
 }
 
-constinit const FamilyDescriptor kConvolutionFamily = {.name = "convolution",
-                                                       .title = "convolution",
-                                                       .outputs = kOut,
-                                                       .inputs = kForwardInputs,
-                                                       .attributes = kAttributes,
-                                                       .check = Check,
-                                                       .infer = Infer,
-                                                       .cost = Products,
-                                                       .sample = MakeSample};
-constinit const FamilyDescriptor kConvolutionInputFamily = {.name = "convolution_input",
-                                                            .title = "convolution, gradient by the input",
-                                                            .outputs = kOut,
-                                                            .inputs = kInputInputs,
-                                                            .attributes = kAttributes,
-                                                            .check = Check,
-                                                            .cost = Products,
-                                                            .sample = MakeSample};
-constinit const FamilyDescriptor kConvolutionWeightFamily = {.name = "convolution_weight",
-                                                             .title = "convolution, gradient by the weight",
-                                                             .outputs = kOut,
-                                                             .inputs = kWeightInputs,
-                                                             .attributes = kAttributes,
-                                                             .check = Check,
-                                                             .cost = Products,
-                                                             .sample = MakeSample};
+constinit const FamilyDescriptor kConvolutionFamily = Described<ConvolutionCall>({.name = "convolution",
+                                                                                  .title = "convolution",
+                                                                                  .check = Check,
+                                                                                  .infer = Infer,
+                                                                                  .cost = Products,
+                                                                                  .sample = MakeSample});
+constinit const FamilyDescriptor kConvolutionInputFamily =
+    Described<ConvolutionInputCall>({.name = "convolution_input",
+                                     .title = "convolution, gradient by the input",
+                                     .check = Check,
+                                     .cost = Products,
+                                     .sample = MakeInputSample});
+constinit const FamilyDescriptor kConvolutionWeightFamily =
+    Described<ConvolutionWeightCall>({.name = "convolution_weight",
+                                      .title = "convolution, gradient by the weight",
+                                      .check = Check,
+                                      .cost = Products,
+                                      .sample = MakeWeightSample});
 
 }  // namespace xpud::ops

@@ -1,33 +1,21 @@
-// A map or a reduction applied to each element of tensor lists. The attribute `row` is the wire number of its
-// row, which gives the formula and the rules of each element.
-// Foreach: out[i] <- row(a[i], b[i], ..). Inputs are tensors or immediates; a list of one serves all
-// elements, and a tensor of rank 0 serves an output of any rank. ForeachReduce: out[i], of rank 0 <-
-// row(self[i]) over all dimensions.
+#include "proto/ops/families/foreach.h"
+
 #include <array>
 #include <iterator>
 
 #include "absl/status/statusor.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/check.h"
-#include "proto/ops/family.h"
 #include "proto/ops/operand_lists.h"
 #include "proto/ops/rules.h"
 
 namespace xpud::ops {
 namespace {
 
-constexpr Parameter kOut[] = {{"out", kList}}, kSelf[] = {{"self", kList}};
-constexpr Parameter kInputs[] = {{"a", kList},
-                                 {"b", kList | kOptional},
-                                 {"c", kList | kOptional},
-                                 {"d", kList | kOptional},
-                                 {"e", kList | kOptional}};
-constexpr size_t kMost = std::size(kInputs);
-constexpr Attribute kRow[] = {{"row", AttributeType::kInteger}};
+constexpr size_t kMost = internal::kDescription<ForeachCall>.input_count;
 
-// Returns the row that `call` applies. It must be one of `family` with one output.
-absl::StatusOr<const Row*> AppliedRow(const Call& call, Family family) {
-  const int64_t number = call.attributes[0].AsInteger();
+// Returns the row with that number. It must be one of `family` with one output.
+absl::StatusOr<const Row*> AppliedRow(int64_t number, Family family) {
   const Row* const row =
       number >= 0 && number <= kMaxRowNumber ? FindRow(static_cast<uint16_t>(number)) : nullptr;
   if (row == nullptr || row->family != family || row->outputs != 1 || row->inputs > kMost)
@@ -46,7 +34,7 @@ absl::Status CheckLengths(const OperandLists& lists, const Row& row) {
 }
 
 absl::Status Check(const Call& call) {
-  ASSIGN_OR_RETURN(const Row* const row, AppliedRow(call, Family::kMap));
+  ASSIGN_OR_RETURN(const Row* const row, AppliedRow(Read<ForeachCall>(call).row, Family::kMap));
   const OperandLists lists(call);
   RETURN_IF_ERROR(CheckLengths(lists, *row));
   std::array<Operand, kMost> inputs;
@@ -65,7 +53,7 @@ absl::Status Check(const Call& call) {
 }
 
 absl::Status CheckReduce(const Call& call) {
-  ASSIGN_OR_RETURN(const Row* const row, AppliedRow(call, Family::kReduce));
+  ASSIGN_OR_RETURN(const Row* const row, AppliedRow(Read<ForeachReduceCall>(call).row, Family::kReduce));
   const OperandLists lists(call);
   if (lists.length(1) != lists.size()) return Invalid("the lengths of its tensor lists do not correspond");
   if (!Contains(row->dtypes, call.compute)) return Invalid("its row does not compute in this type");
@@ -78,36 +66,29 @@ absl::Status CheckReduce(const Call& call) {
 
 }  // namespace
 
-constinit const FamilyDescriptor kForeachFamily = {
-    .name = "foreach",
-    .title = "maps of tensor lists",
-    .outputs = kOut,
-    .inputs = kInputs,
-    .attributes = kRow,
-    .lists = 6,
-    .takes_immediates = true,
-    .lists_correspond = true,
-    .check = Check,
-    .sample = [](const Row&, DType type) -> Sample {
-      return {{{{2, 3}, type}, {{2}, type}},
-              {{{2, 3}, type}, {{2}, type}, {{2, 3}, type}, {{2}, type}},
-              {Number::Integer(RowOf("mul.Tensor").number)},
-              {2, 2, 2, 0, 0, 0}};
-    }};
+constinit const FamilyDescriptor kForeachFamily =
+    Described<ForeachCall>({.name = "foreach",
+                            .title = "maps of tensor lists",
+                            .takes_immediates = true,
+                            .lists_correspond = true,
+                            .check = Check,
+                            .sample = [](const Row&, DType type) -> Sample {
+                              return {{{{2, 3}, type}, {{2}, type}},
+                                      {{{2, 3}, type}, {{2}, type}, {{2, 3}, type}, {{2}, type}},
+                                      {Number::Integer(RowOf("mul.Tensor").number)},
+                                      {2, 2, 2, 0, 0, 0}};
+                            }});
 
-constinit const FamilyDescriptor kForeachReduceFamily = {.name = "foreach_reduce",
-                                                         .title = "reductions of tensor lists",
-                                                         .outputs = kOut,
-                                                         .inputs = kSelf,
-                                                         .attributes = kRow,
-                                                         .lists = 2,
-                                                         .lists_correspond = true,
-                                                         .check = CheckReduce,
-                                                         .sample = [](const Row&, DType type) -> Sample {
-                                                           return {{{{}, type}, {{}, type}},
-                                                                   {{{2, 3}, type}, {{2}, type}},
-                                                                   {Number::Integer(RowOf("amax").number)},
-                                                                   {2, 2}};
-                                                         }};
+constinit const FamilyDescriptor kForeachReduceFamily =
+    Described<ForeachReduceCall>({.name = "foreach_reduce",
+                                  .title = "reductions of tensor lists",
+                                  .lists_correspond = true,
+                                  .check = CheckReduce,
+                                  .sample = [](const Row&, DType type) -> Sample {
+                                    return {{{{}, type}, {{}, type}},
+                                            {{{2, 3}, type}, {{2}, type}},
+                                            {Number::Integer(RowOf("amax").number)},
+                                            {2, 2}};
+                                  }});
 
 }  // namespace xpud::ops

@@ -1,52 +1,13 @@
-// Steps of optimizers, and unscaling of gradients, for lists of parameters in one command. Element i updates
-// parameter i and its states in place; the row and attributes choose the method (kernels/families/fused.h has
-// the formulas). All tensors of an element have its sizes and type, and are dense.
-// Adam: self, exp_avgs, exp_avg_sqs, max_exp_avg_sqs?, unscaled? <- grads, state_steps, lr?, grad_scale?,
-// found_inf?. SGD and Adagrad: likewise, with their own states.
-// `unscaled` is written if there is a grad_scale: the gradients divided by it. If found_inf is not 0, nothing
-// is written.
-// Unscale: self, found_inf <- inv_scale. Multiplies self; sets found_inf to 1 if an element is not finite.
+#include "proto/ops/families/fused.h"
+
 #include <span>
 
 #include "proto/base/status_macros.h"
-#include "proto/ops/family.h"
 #include "proto/ops/operand_lists.h"
 #include "proto/ops/rules.h"
 
 namespace xpud::ops {
 namespace {
-
-constexpr uint8_t kMaybe = kList | kOptional;
-constexpr Parameter kAdamOutputs[] = {{"self", kList},
-                                      {"exp_avgs", kList},
-                                      {"exp_avg_sqs", kList},
-                                      {"max_exp_avg_sqs", kMaybe},
-                                      {"unscaled", kMaybe}};
-constexpr Parameter kSgdOutputs[] = {{"self", kList}, {"momentum_buffer_list", kMaybe}, {"unscaled", kMaybe}};
-constexpr Parameter kAdagradOutputs[] = {{"self", kList}, {"state_sums", kList}, {"unscaled", kMaybe}};
-constexpr Parameter kWithSteps[] = {
-    {"grads", kList}, {"state_steps", kList}, {"lr", kMaybe}, {"grad_scale", kMaybe}, {"found_inf", kMaybe}};
-constexpr Parameter kWithoutSteps[] = {
-    {"grads", kList}, {"lr", kMaybe}, {"grad_scale", kMaybe}, {"found_inf", kMaybe}};
-constexpr Parameter kUnscaleOutputs[] = {{"self", kList}, {"found_inf", kList}};
-constexpr Parameter kUnscaleInputs[] = {{"inv_scale", kList}};
-
-constexpr AttributeType kReal = AttributeType::kReal;
-constexpr Attribute kAdamAttributes[] = {{"lr", kReal},    {"beta1", kReal},
-                                         {"beta2", kReal}, {"weight_decay", kReal},
-                                         {"eps", kReal},   {"maximize", AttributeType::kBool}};
-constexpr Attribute kSgdAttributes[] = {{"lr", kReal},
-                                        {"weight_decay", kReal},
-                                        {"momentum", kReal},
-                                        {"dampening", kReal},
-                                        {"nesterov", AttributeType::kBool},
-                                        {"maximize", AttributeType::kBool},
-                                        {"is_first_step", AttributeType::kBool}};
-constexpr Attribute kAdagradAttributes[] = {{"lr", kReal},
-                                            {"lr_decay", kReal},
-                                            {"weight_decay", kReal},
-                                            {"eps", kReal},
-                                            {"maximize", AttributeType::kBool}};
 
 absl::Status NeedScalar(const Operand& operand, const char* role, DTypeSet types) {
   RETURN_IF_ERROR(NeedType(operand, role, types));
@@ -106,7 +67,7 @@ absl::Status CheckUnscale(const Call& call) {
 }
 
 // A call with all lists, of one element.
-Sample SampleOf(const FamilyDescriptor& family, DType type) {
+Sample SampleOfStep(const FamilyDescriptor& family, DType type) {
   Sample sample;
   sample.outputs.assign(family.outputs.size(), {{2, 3}, type});
   sample.inputs.assign(family.inputs.size(), {{}, DType::kFloat32});
@@ -119,53 +80,34 @@ Sample SampleOf(const FamilyDescriptor& family, DType type) {
 
 }  // namespace
 
-constinit const FamilyDescriptor kFusedAdamFamily = {
-    .name = "fused_adam",
-    .title = "optimizers: Adam",
-    .outputs = kAdamOutputs,
-    .inputs = kWithSteps,
-    .attributes = kAdamAttributes,
-    .lists = 10,
-    .needs_dense = true,
-    .reads_outputs = true,
-    .lists_correspond = true,
-    .check = Check,
-    .sample = [](const Row&, DType type) { return SampleOf(kFusedAdamFamily, type); }};
-constinit const FamilyDescriptor kFusedSgdFamily = {
-    .name = "fused_sgd",
-    .title = "optimizers: SGD",
-    .outputs = kSgdOutputs,
-    .inputs = kWithoutSteps,
-    .attributes = kSgdAttributes,
-    .lists = 7,
-    .needs_dense = true,
-    .reads_outputs = true,
-    .lists_correspond = true,
-    .check = Check,
-    .sample = [](const Row&, DType type) { return SampleOf(kFusedSgdFamily, type); }};
-constinit const FamilyDescriptor kFusedAdagradFamily = {
-    .name = "fused_adagrad",
-    .title = "optimizers: Adagrad",
-    .outputs = kAdagradOutputs,
-    .inputs = kWithSteps,
-    .attributes = kAdagradAttributes,
-    .lists = 8,
-    .needs_dense = true,
-    .reads_outputs = true,
-    .lists_correspond = true,
-    .check = Check,
-    .sample = [](const Row&, DType type) { return SampleOf(kFusedAdagradFamily, type); }};
-constinit const FamilyDescriptor kUnscaleFamily = {
-    .name = "unscale",
-    .title = "gradient scaling",
-    .outputs = kUnscaleOutputs,
-    .inputs = kUnscaleInputs,
-    .lists = 3,
-    .needs_dense = true,
-    .reads_outputs = true,
-    .check = CheckUnscale,
-    .sample = [](const Row&, DType type) -> Sample {
-      return {{{{2, 3}, type}, {{2}, type}, {{}, DType::kFloat32}}, {{{}, DType::kFloat32}}, {}, {2, 1, 1}};
-    }};
+constinit const FamilyDescriptor kFusedAdamFamily = Described<FusedAdamCall>(
+    {.name = "fused_adam",
+     .title = "optimizers: Adam",
+     .needs_dense = true,
+     .lists_correspond = true,
+     .check = Check,
+     .sample = [](const Row&, DType type) { return SampleOfStep(kFusedAdamFamily, type); }});
+constinit const FamilyDescriptor kFusedSgdFamily = Described<FusedSgdCall>(
+    {.name = "fused_sgd",
+     .title = "optimizers: SGD",
+     .needs_dense = true,
+     .lists_correspond = true,
+     .check = Check,
+     .sample = [](const Row&, DType type) { return SampleOfStep(kFusedSgdFamily, type); }});
+constinit const FamilyDescriptor kFusedAdagradFamily = Described<FusedAdagradCall>(
+    {.name = "fused_adagrad",
+     .title = "optimizers: Adagrad",
+     .needs_dense = true,
+     .lists_correspond = true,
+     .check = Check,
+     .sample = [](const Row&, DType type) { return SampleOfStep(kFusedAdagradFamily, type); }});
+constinit const FamilyDescriptor kUnscaleFamily = Described<UnscaleCall>(
+    {.name = "unscale",
+     .title = "gradient scaling",
+     .needs_dense = true,
+     .check = CheckUnscale,
+     .sample = [](const Row&, DType type) -> Sample {
+       return {{{{2, 3}, type}, {{2}, type}, {{}, DType::kFloat32}}, {{{}, DType::kFloat32}}, {}, {2, 1, 1}};
+     }});
 
 }  // namespace xpud::ops

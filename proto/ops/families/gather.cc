@@ -1,24 +1,18 @@
-// Gather along `dim`: out[self's sizes, dim replaced by the index's length] <- self, index of rank 1
-// (index_select), or out[index's sizes] <- self, index of self's rank (gather). Embedding: out[N,D] <-
-// weight[V,D], index[N].
+#include "proto/ops/families/gather.h"
+
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
-#include "proto/ops/family.h"
 #include "proto/ops/rules.h"
 
 namespace xpud::ops {
 namespace {
 
-constexpr Parameter kOut[] = {{"out"}};
-constexpr Parameter kSelfAndIndex[] = {{"self"}, {"index", kIndices}};
-constexpr Parameter kWeightAndIndex[] = {{"weight"}, {"index", kIndices}};
-constexpr Attribute kDim[] = {{"dim", AttributeType::kDimension}};
-
 bool Selects(const Operand& self, const Operand& index) { return index.rank == 1 && self.rank != 1; }
 
 absl::Status CheckGather(const Call& call) {
-  const Operand &out = call.outputs[0], &self = call.inputs[0], &index = call.inputs[1];
-  ASSIGN_OR_RETURN(const int dim, DimensionOf(call, self));
+  const auto gather = Read<GatherCall>(call);
+  const Operand &out = *gather.out, &self = *gather.self, &index = *gather.index;
+  ASSIGN_OR_RETURN(const int dim, DimensionOf(gather.dim, self));
   RETURN_IF_ERROR(NeedSameType(out, "output", self.dtype));
   RETURN_IF_ERROR(NeedRank(out, "output", self.rank));
   const bool selects = Selects(self, index);
@@ -39,62 +33,68 @@ absl::Status CheckGather(const Call& call) {
 }
 
 absl::Status InferGather(const Call& call, std::span<Operand> outputs) {
-  const Operand &self = call.inputs[0], &index = call.inputs[1];
-  ASSIGN_OR_RETURN(const int dim, DimensionOf(call, self));
+  const auto gather = Read<GatherCall>(call);
+  const Operand &self = *gather.self, &index = *gather.index;
+  ASSIGN_OR_RETURN(const int dim, DimensionOf(gather.dim, self));
   const bool selects = Selects(self, index);
-  SetOutputLike(outputs[0], selects ? self : index);
-  outputs[0].dtype = self.dtype;
-  if (selects && self.rank > 0) outputs[0].sizes[dim] = index.sizes[0];
+  Operand& out = *Outputs<GatherCall>(outputs).out;
+  SetOutputLike(out, selects ? self : index);
+  out.dtype = self.dtype;
+  if (selects && self.rank > 0) out.sizes[dim] = index.sizes[0];
   return absl::OkStatus();
 }
 
 int64_t LimitOfGather(const Call& call) {
-  const Operand& self = call.inputs[0];
-  return self.rank == 0 ? 1 : self.sizes[call.attributes[0].AsInteger()];
+  const auto gather = Read<GatherCall>(call);
+  return gather.self->rank == 0 ? 1 : gather.self->sizes[gather.dim];
+}
+
+Sample SampleOfGather(const Row&, DType type) {
+  const Sample::Tensor tensor = {{2, 3}, type};
+  return SampleOf(
+      GatherCall<Sample::Tensor>{.out = tensor, .self = tensor, .index = {{2, 3}, DType::kInt64}});
+}
+
+absl::Status NeedMatrixAndIndex(const EmbeddingCall<Given>& embedding) {
+  RETURN_IF_ERROR(NeedRank(*embedding.weight, "weight", 2));
+  return NeedRank(*embedding.index, "index", 1);
 }
 
 absl::Status CheckEmbedding(const Call& call) {
-  const Operand &weight = call.inputs[0], &index = call.inputs[1];
-  RETURN_IF_ERROR(NeedRank(weight, "weight", 2));
-  RETURN_IF_ERROR(NeedRank(index, "index", 1));
-  RETURN_IF_ERROR(NeedSameType(call.outputs[0], "output", weight.dtype));
-  return NeedSizes(call.outputs[0], "output", {index.sizes[0], weight.sizes[1]});
+  const auto embedding = Read<EmbeddingCall>(call);
+  RETURN_IF_ERROR(NeedMatrixAndIndex(embedding));
+  RETURN_IF_ERROR(NeedSameType(*embedding.out, "output", embedding.weight->dtype));
+  return NeedSizes(*embedding.out, "output", {embedding.index->sizes[0], embedding.weight->sizes[1]});
 }
 
 absl::Status InferEmbedding(const Call& call, std::span<Operand> outputs) {
-  const Operand &weight = call.inputs[0], &index = call.inputs[1];
-  RETURN_IF_ERROR(NeedRank(weight, "weight", 2));
-  RETURN_IF_ERROR(NeedRank(index, "index", 1));
-  SetOutput(outputs[0], weight.dtype, {index.sizes[0], weight.sizes[1]});
+  const auto embedding = Read<EmbeddingCall>(call);
+  RETURN_IF_ERROR(NeedMatrixAndIndex(embedding));
+  SetOutput(*Outputs<EmbeddingCall>(outputs).out, embedding.weight->dtype,
+            {embedding.index->sizes[0], embedding.weight->sizes[1]});
   return absl::OkStatus();
 }
 
-int64_t LimitOfEmbedding(const Call& call) { return call.inputs[0].sizes[0]; }
+int64_t LimitOfEmbedding(const Call& call) { return Read<EmbeddingCall>(call).weight->sizes[0]; }
+
+Sample SampleOfEmbedding(const Row&, DType type) {
+  return SampleOf(EmbeddingCall<Sample::Tensor>{
+      .out = {{2, 3}, type}, .weight = {{4, 3}, type}, .index = {{2}, DType::kInt64}});
+}
 
 }  // namespace
 
-constinit const FamilyDescriptor kGatherFamily = {
-    .name = "gather",
-    .title = "gather",
-    .outputs = kOut,
-    .inputs = kSelfAndIndex,
-    .attributes = kDim,
-    .check = CheckGather,
-    .infer = InferGather,
-    .index_limit = LimitOfGather,
-    .sample = [](const Row&, DType type) -> Sample {
-      return {{{{2, 3}, type}}, {{{2, 3}, type}, {{2, 3}, DType::kInt64}}, {Number::Integer(0)}};
-    }};
-constinit const FamilyDescriptor kEmbeddingFamily = {
-    .name = "embedding",
-    .title = "embedding",
-    .outputs = kOut,
-    .inputs = kWeightAndIndex,
-    .check = CheckEmbedding,
-    .infer = InferEmbedding,
-    .index_limit = LimitOfEmbedding,
-    .sample = [](const Row&, DType type) -> Sample {
-      return {{{{2, 3}, type}}, {{{4, 3}, type}, {{2}, DType::kInt64}}, {}};
-    }};
+constinit const FamilyDescriptor kGatherFamily = Described<GatherCall>({.name = "gather",
+                                                                        .title = "gather",
+                                                                        .check = CheckGather,
+                                                                        .infer = InferGather,
+                                                                        .index_limit = LimitOfGather,
+                                                                        .sample = SampleOfGather});
+constinit const FamilyDescriptor kEmbeddingFamily = Described<EmbeddingCall>({.name = "embedding",
+                                                                              .title = "embedding",
+                                                                              .check = CheckEmbedding,
+                                                                              .infer = InferEmbedding,
+                                                                              .index_limit = LimitOfEmbedding,
+                                                                              .sample = SampleOfEmbedding});
 
 }  // namespace xpud::ops

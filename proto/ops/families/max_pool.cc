@@ -1,54 +1,39 @@
-// Maxima of windows over the last dimensions, their positions, and what is done with these positions. A
-// position is the element's row-major number in its plane, which the last 1 to 3 dimensions are.
-// MaxPool: values[N.., O..], indices[N.., O..] <- self[N.., I..]. The first maximum wins; the last NaN does.
-// MaxPoolBackward: grad_input[N.., I..] <- grad_output[N.., O..], indices[N.., O..]: the sums of the
-// gradients of the windows whose position an element is. MaxUnpool: element indices[i] of each of out's
-// planes becomes self[i]; the last one wins. The other elements keep what they held.
+#include "proto/ops/families/max_pool.h"
+
 #include <algorithm>
-#include <vector>
 
 #include "proto/base/status_macros.h"
-#include "proto/ops/family.h"
 #include "proto/ops/rules.h"
 #include "proto/ops/windows.h"
 
 namespace xpud::ops {
 namespace {
 
-constexpr Parameter kSelf[] = {{"self"}}, kValuesAndIndices[] = {{"values"}, {"indices"}};
-constexpr Parameter kGradientAndIndices[] = {{"grad_output"}, {"indices"}}, kGradient[] = {{"grad_input"}};
-constexpr Parameter kSelfAndIndices[] = {{"self"}, {"indices", kIndices}}, kOut[] = {{"out"}};
-// A list has an element for each dimension of a plane. If adaptive, windows divide the plane evenly.
-constexpr Attribute kAttributes[] = {{"adaptive", AttributeType::kBool},
-                                     {"kernel", AttributeType::kIntegers},
-                                     {"stride", AttributeType::kIntegers},
-                                     {"padding", AttributeType::kIntegers},
-                                     {"dilation", AttributeType::kIntegers}};
-constexpr Attribute kSpatial[] = {{"spatial", AttributeType::kInteger}};
-
 absl::Status CheckForward(const Call& call) {
-  const Operand &values = call.outputs[0], &indices = call.outputs[1], &self = call.inputs[0];
-  RETURN_IF_ERROR(NeedSameType(values, "output", self.dtype));
-  RETURN_IF_ERROR(NeedSameType(indices, "indices", DType::kInt64));
-  RETURN_IF_ERROR(NeedSameSizes(indices, values, "indices"));
-  return MaxPoolOf(call, self, values).status();
+  const auto pool = Read<MaxPoolCall>(call);
+  RETURN_IF_ERROR(NeedSameType(*pool.values, "output", pool.self->dtype));
+  RETURN_IF_ERROR(NeedSameType(*pool.indices, "indices", DType::kInt64));
+  RETURN_IF_ERROR(NeedSameSizes(*pool.indices, *pool.values, "indices"));
+  return MaxPoolOf(pool.attributes, *pool.self, *pool.values).status();
 }
 
 absl::Status CheckBackward(const Call& call) {
-  const Operand &out = call.outputs[0], &gradient = call.inputs[0], &indices = call.inputs[1];
+  const auto pool = Read<MaxPoolBackwardCall>(call);
+  const Operand &out = *pool.grad_input, &gradient = *pool.grad_output, &indices = *pool.indices;
   RETURN_IF_ERROR(NeedTensor(indices, "indices"));
   RETURN_IF_ERROR(NeedSameType(out, "output", gradient.dtype));
   RETURN_IF_ERROR(NeedSameType(indices, "indices", DType::kInt64));
   RETURN_IF_ERROR(NeedSameSizes(indices, gradient, "indices"));
-  return MaxPoolOf(call, out, gradient).status();
+  return MaxPoolOf(pool.attributes, out, gradient).status();
 }
 
 absl::Status CheckUnpool(const Call& call) {
-  const Operand &out = call.outputs[0], &self = call.inputs[0], &indices = call.inputs[1];
+  const auto unpool = Read<MaxUnpoolCall>(call);
+  const Operand &out = *unpool.out, &self = *unpool.self;
   RETURN_IF_ERROR(NeedSameType(out, "output", self.dtype));
-  RETURN_IF_ERROR(NeedSameSizes(indices, self, "indices"));
+  RETURN_IF_ERROR(NeedSameSizes(*unpool.indices, self, "indices"));
   RETURN_IF_ERROR(NeedRank(out, "output", self.rank));
-  const int64_t spatial = call.attributes[0].AsInteger();
+  const int64_t spatial = unpool.spatial;
   if (spatial < 1 || spatial > kMaxSpatial || spatial > self.rank)
     return Invalid("max_unpool needs 1 to 3 spatial dimensions");
   for (int d = 0; d < self.rank - spatial; ++d) {
@@ -61,15 +46,17 @@ absl::Status CheckUnpool(const Call& call) {
 }
 
 int64_t PlaneOf(const Call& call) {
-  const Operand& out = call.outputs[0];
+  const auto unpool = Read<MaxUnpoolCall>(call);
+  const Operand& out = *unpool.out;
   int64_t plane = 1;
-  for (int64_t d = out.rank - call.attributes[0].AsInteger(); d < out.rank; ++d) plane *= out.sizes[d];
+  for (int64_t d = out.rank - unpool.spatial; d < out.rank; ++d) plane *= out.sizes[d];
   return plane;
 }
 
 // Elements of windows, or windows that may cover an element.
-double CostOfWindows(const Call& call, const Operand& in, const Operand& out, bool backward) {
-  const absl::StatusOr<MaxPoolSpec> spec = MaxPoolOf(call, in, out);
+double CostOfWindows(const MaxPoolAttributes& attributes, const Operand& in, const Operand& out,
+                     bool backward) {
+  const absl::StatusOr<MaxPoolSpec> spec = MaxPoolOf(attributes, in, out);
   if (!spec.ok()) return 0;
   double cost = 1;
   for (int d = 0; d < in.rank - spec->spatial; ++d) cost *= static_cast<double>(in.sizes[d]);
@@ -88,50 +75,62 @@ double CostOfWindows(const Call& call, const Operand& in, const Operand& out, bo
   return cost;
 }
 
-std::vector<Number> SampleAttributes() {
-  std::vector<Number> numbers = {Number::Integer(0)};
-  for (const int64_t value : {2, 2, 0, 1}) {
-    numbers.push_back(Number::Integer(1));
-    numbers.push_back(Number::Integer(value));
+double Cost(const Call& call) {
+  const auto pool = Read<MaxPoolCall>(call);
+  return CostOfWindows(pool.attributes, *pool.self, *pool.values, false);
+}
+
+double CostOfBackward(const Call& call) {
+  const auto pool = Read<MaxPoolBackwardCall>(call);
+  return CostOfWindows(pool.attributes, *pool.grad_input, *pool.grad_output, true);
+}
+
+struct SampleNumbers {
+  MaxPoolAttributes attributes() const {
+    return {.kernel = twos, .stride = twos, .padding = zeros, .dilation = ones};
   }
-  return numbers;
+  const NumberList twos = {2}, zeros = {0}, ones = {1};
+};
+
+Sample MakeSample(const Row&, DType type) {
+  const SampleNumbers numbers;
+  return SampleOf(MaxPoolCall<Sample::Tensor>{.values = {{2, 3}, type},
+                                              .indices = {{2, 3}, DType::kInt64},
+                                              .self = {{2, 6}, type},
+                                              .attributes = numbers.attributes()});
+}
+
+Sample MakeBackwardSample(const Row&, DType type) {
+  const SampleNumbers numbers;
+  return SampleOf(MaxPoolBackwardCall<Sample::Tensor>{.grad_input = {{2, 6}, type},
+                                                      .grad_output = {{2, 3}, type},
+                                                      .indices = {{2, 3}, DType::kInt64},
+                                                      .attributes = numbers.attributes()});
+}
+
+Sample MakeUnpoolSample(const Row&, DType type) {
+  return SampleOf(MaxUnpoolCall<Sample::Tensor>{
+      .out = {{2, 6}, type}, .self = {{2, 3}, type}, .indices = {{2, 3}, DType::kInt64}, .spatial = 1});
 }
 
 }  // namespace
 
-constinit const FamilyDescriptor kMaxPoolFamily = {
-    .name = "max_pool",
-    .title = "maxima of windows",
-    .outputs = kValuesAndIndices,
-    .inputs = kSelf,
-    .attributes = kAttributes,
-    .check = CheckForward,
-    .cost = [](const Call& call) { return CostOfWindows(call, call.inputs[0], call.outputs[0], false); },
-    .sample = [](const Row&, DType type) -> Sample {
-      return {{{{2, 3}, type}, {{2, 3}, DType::kInt64}}, {{{2, 6}, type}}, SampleAttributes()};
-    }};
-constinit const FamilyDescriptor kMaxPoolBackwardFamily = {
-    .name = "max_pool_backward",
-    .title = "gradients of maxima of windows",
-    .outputs = kGradient,
-    .inputs = kGradientAndIndices,
-    .attributes = kAttributes,
-    .check = CheckBackward,
-    .cost = [](const Call& call) { return CostOfWindows(call, call.outputs[0], call.inputs[0], true); },
-    .sample = [](const Row&, DType type) -> Sample {
-      return {{{{2, 6}, type}}, {{{2, 3}, type}, {{2, 3}, DType::kInt64}}, SampleAttributes()};
-    }};
-constinit const FamilyDescriptor kMaxUnpoolFamily = {
-    .name = "max_unpool",
-    .title = "elements put back at their positions",
-    .outputs = kOut,
-    .inputs = kSelfAndIndices,
-    .attributes = kSpatial,
-    .reads_outputs = true,
-    .check = CheckUnpool,
-    .index_limit = PlaneOf,
-    .sample = [](const Row&, DType type) -> Sample {
-      return {{{{2, 6}, type}}, {{{2, 3}, type}, {{2, 3}, DType::kInt64}}, {Number::Integer(1)}};
-    }};
+constinit const FamilyDescriptor kMaxPoolFamily = Described<MaxPoolCall>({.name = "max_pool",
+                                                                          .title = "maxima of windows",
+                                                                          .check = CheckForward,
+                                                                          .cost = Cost,
+                                                                          .sample = MakeSample});
+constinit const FamilyDescriptor kMaxPoolBackwardFamily =
+    Described<MaxPoolBackwardCall>({.name = "max_pool_backward",
+                                    .title = "gradients of maxima of windows",
+                                    .check = CheckBackward,
+                                    .cost = CostOfBackward,
+                                    .sample = MakeBackwardSample});
+constinit const FamilyDescriptor kMaxUnpoolFamily =
+    Described<MaxUnpoolCall>({.name = "max_unpool",
+                              .title = "elements put back at their positions",
+                              .check = CheckUnpool,
+                              .index_limit = PlaneOf,
+                              .sample = MakeUnpoolSample});
 
 }  // namespace xpud::ops

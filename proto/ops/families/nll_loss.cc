@@ -1,21 +1,10 @@
-// Negative log likelihood: loss[N] or [], total_weight[] <- self[N,C], target[N], weight?[C]; and its
-// gradient: grad_input[N,C] <- grad_output[N] or [], self[N,C], target[N], weight?[C]. (For a mean, backward
-// recomputes the total weight from the targets.) Rows with formula "planes" take self[N,C,P], target[N,P] and
-// loss[N,P]: a target for each position of an image. `reduction`: 0 none, 1 mean, 2 sum.
+#include "proto/ops/families/nll_loss.h"
+
 #include "proto/base/status_macros.h"
-#include "proto/ops/family.h"
 #include "proto/ops/rules.h"
 
 namespace xpud::ops {
 namespace {
-
-constexpr Parameter kOutputs[] = {{"out"}, {"total_weight"}};
-constexpr Parameter kInputs[] = {{"self"}, {"target", kIndices}, {"weight", kOptional}};
-constexpr Parameter kGradInput[] = {{"grad_input"}};
-constexpr Parameter kBackwardInputs[] = {
-    {"grad_output"}, {"self"}, {"target", kIndices}, {"weight", kOptional}};
-constexpr Attribute kAttributes[] = {{"reduction", AttributeType::kInteger},
-                                     {"ignore_index", AttributeType::kInteger}};
 
 // The shape of targets for scores `self`.
 Operand EachOf(const Call& call, const Operand& self) {
@@ -27,46 +16,51 @@ Operand EachOf(const Call& call, const Operand& self) {
   return each;
 }
 
-// Checks the scores, targets and weights, which begin at input `at`, and the loss or its gradient.
-absl::Status CheckLoss(const Call& call, size_t at, const Operand& loss) {
-  const Operand &self = call.inputs[at], &target = call.inputs[at + 1], &weight = call.inputs[at + 2];
+// Checks what both directions have; `loss` is the loss or its gradient.
+template <typename Loss>
+absl::Status CheckLoss(const Call& call, const Loss& nll, const Operand& loss) {
+  const Operand &self = *nll.self, &weight = *nll.weight;
   const Operand each = EachOf(call, self);
   RETURN_IF_ERROR(NeedRank(self, "input", each.rank + 1));
-  RETURN_IF_ERROR(NeedSameSizes(target, each, "target"));
+  RETURN_IF_ERROR(NeedSameSizes(*nll.target, each, "target"));
   if (weight.present) {
     RETURN_IF_ERROR(NeedSizes(weight, "weight", {self.sizes[1]}));
     RETURN_IF_ERROR(NeedSameType(weight, "weight", self.dtype));
   }
-  const bool none = call.attributes[0].AsInteger() == 0;
+  const bool none = nll.attributes.reduction == 0;
   RETURN_IF_ERROR(none ? NeedSameSizes(loss, each, "loss") : NeedSizes(loss, "loss", {}));
   return NeedSameType(loss, "loss", self.dtype);
 }
 
 absl::Status Check(const Call& call) {
-  RETURN_IF_ERROR(CheckLoss(call, 0, call.outputs[0]));
-  return NeedSizes(call.outputs[1], "total weight", {});
+  const auto nll = Read<NllLossCall>(call);
+  RETURN_IF_ERROR(CheckLoss(call, nll, *nll.out));
+  return NeedSizes(*nll.total_weight, "total weight", {});
 }
 
 absl::Status CheckBackward(const Call& call) {
-  RETURN_IF_ERROR(CheckLoss(call, 1, call.inputs[0]));
-  return NeedSameSizes(call.outputs[0], call.inputs[1], "output");
+  const auto nll = Read<NllLossBackwardCall>(call);
+  RETURN_IF_ERROR(CheckLoss(call, nll, *nll.grad_output));
+  return NeedSameSizes(*nll.grad_input, *nll.self, "output");
 }
 
 absl::Status Infer(const Call& call, std::span<Operand> outputs) {
-  const Operand& self = call.inputs[0];
+  const auto nll = Read<NllLossCall>(call);
+  const auto to = Outputs<NllLossCall>(outputs);
+  const Operand& self = *nll.self;
   const Operand each = EachOf(call, self);
   RETURN_IF_ERROR(NeedRank(self, "input", each.rank + 1));
-  if (call.attributes[0].AsInteger() == 0) {
-    SetOutputLike(outputs[0], each);
+  if (nll.attributes.reduction == 0) {
+    SetOutputLike(*to.out, each);
   } else {
-    SetOutput(outputs[0], self.dtype, {});
+    SetOutput(*to.out, self.dtype, {});
   }
-  SetOutput(outputs[1], self.dtype, {});
+  SetOutput(*to.total_weight, self.dtype, {});
   return absl::OkStatus();
 }
 
 absl::Status InferBackward(const Call& call, std::span<Operand> outputs) {
-  SetOutputLike(outputs[0], call.inputs[1]);
+  SetOutputLike(*Outputs<NllLossBackwardCall>(outputs).grad_input, *Read<NllLossBackwardCall>(call).self);
   return absl::OkStatus();
 }
 
@@ -77,39 +71,41 @@ std::vector<int64_t> SampleTargets(const Row& row) {
   return row.formula == "planes" ? std::vector<int64_t>{2, 4} : std::vector<int64_t>{2};
 }
 
+constexpr NllLossAttributes kSampleAttributes = {.reduction = 1, .ignore_index = -100};
+
 Sample MakeSample(const Row& row, DType type) {
-  return {.outputs = {{{}, type}, {{}, type}},
-          .inputs = {{SampleSizes(row), type}, {SampleTargets(row), DType::kInt64}, {{3}, type}},
-          .attributes = {Number::Integer(1), Number::Integer(-100)}};
+  return SampleOf(NllLossCall<Sample::Tensor>{.out = {{}, type},
+                                              .total_weight = {{}, type},
+                                              .self = {SampleSizes(row), type},
+                                              .target = {SampleTargets(row), DType::kInt64},
+                                              .weight = {{3}, type},
+                                              .attributes = kSampleAttributes});
 }
 
 Sample MakeBackwardSample(const Row& row, DType type) {
-  return {.outputs = {{SampleSizes(row), type}},
-          .inputs = {{{}, type}, {SampleSizes(row), type}, {SampleTargets(row), DType::kInt64}, {{3}, type}},
-          .attributes = {Number::Integer(1), Number::Integer(-100)}};
+  return SampleOf(NllLossBackwardCall<Sample::Tensor>{.grad_input = {SampleSizes(row), type},
+                                                      .grad_output = {{}, type},
+                                                      .self = {SampleSizes(row), type},
+                                                      .target = {SampleTargets(row), DType::kInt64},
+                                                      .weight = {{3}, type},
+                                                      .attributes = kSampleAttributes});
 }
 
 }  // namespace
 
-constinit const FamilyDescriptor kNllLossFamily = {
-    .name = "nll_loss",
-    .title = "loss",
-    .outputs = kOutputs,
-    .inputs = kInputs,
-    .attributes = kAttributes,
-    .check = Check,
-    .infer = Infer,
-    .index_limit = [](const Call& call) { return call.inputs[0].sizes[1]; },
-    .sample = MakeSample};
-constinit const FamilyDescriptor kNllLossBackwardFamily = {
-    .name = "nll_loss_backward",
-    .title = "loss, backward",
-    .outputs = kGradInput,
-    .inputs = kBackwardInputs,
-    .attributes = kAttributes,
-    .check = CheckBackward,
-    .infer = InferBackward,
-    .index_limit = [](const Call& call) { return call.inputs[1].sizes[1]; },
-    .sample = MakeBackwardSample};
+constinit const FamilyDescriptor kNllLossFamily = Described<NllLossCall>(
+    {.name = "nll_loss",
+     .title = "loss",
+     .check = Check,
+     .infer = Infer,
+     .index_limit = [](const Call& call) { return Read<NllLossCall>(call).self->sizes[1]; },
+     .sample = MakeSample});
+constinit const FamilyDescriptor kNllLossBackwardFamily = Described<NllLossBackwardCall>(
+    {.name = "nll_loss_backward",
+     .title = "loss, backward",
+     .check = CheckBackward,
+     .infer = InferBackward,
+     .index_limit = [](const Call& call) { return Read<NllLossBackwardCall>(call).self->sizes[1]; },
+     .sample = MakeBackwardSample});
 
 }  // namespace xpud::ops

@@ -1,29 +1,20 @@
-// Linear maps along the last dimensions of self, one after the other: out[N.., S'..] <- self[N.., S..].
-// Average pooling, padding with elements of self, interpolation; and the gradient of each (`transposed`).
-// `scale`, `kernel`, `stride` and `padding` have an element for each of these dimensions, at most 3. See
-// proto/ops/windows.h.
+#include "proto/ops/families/resample.h"
+
 #include <algorithm>
+#include <array>
 
 #include "proto/base/status_macros.h"
-#include "proto/ops/family.h"
 #include "proto/ops/rules.h"
 #include "proto/ops/windows.h"
 
 namespace xpud::ops {
 namespace {
 
-constexpr Parameter kSelf[] = {{"self"}}, kOut[] = {{"out"}};
-constexpr Attribute kAttributes[] = {
-    {"kind", AttributeType::kInteger},    {"transposed", AttributeType::kBool},
-    {"half_pixel", AttributeType::kBool}, {"include_padding", AttributeType::kBool},
-    {"scale", AttributeType::kReals},     {"kernel", AttributeType::kIntegers},
-    {"stride", AttributeType::kIntegers}, {"padding", AttributeType::kIntegers}};
-
 absl::Status Check(const Call& call) {
-  const Operand &out = call.outputs[0], &self = call.inputs[0];
-  RETURN_IF_ERROR(NeedSameType(out, "output", self.dtype));
+  const auto resample = Read<ResampleCall>(call);
+  RETURN_IF_ERROR(NeedSameType(*resample.out, "output", resample.self->dtype));
   ASSIGN_OR_RETURN(const ResampleSpec spec, ResampleOf(call));
-  if (!CopiesElements(spec)) RETURN_IF_ERROR(NeedType(self, "input", kFloatTypes));
+  if (!CopiesElements(spec)) RETURN_IF_ERROR(NeedType(*resample.self, "input", kFloatTypes));
   return absl::OkStatus();
 }
 
@@ -32,8 +23,9 @@ double Cost(const Call& call) {
   const absl::StatusOr<ResampleSpec> spec = ResampleOf(call);
   if (!spec.ok()) return 0;
   double most = 1, tables = 0, taps = 0;
-  for (int d = 0; d < call.outputs[0].rank; ++d)
-    most *= static_cast<double>(std::max(call.outputs[0].sizes[d], call.inputs[0].sizes[d]));
+  const auto resample = Read<ResampleCall>(call);
+  for (int d = 0; d < resample.out->rank; ++d)
+    most *= static_cast<double>(std::max(resample.out->sizes[d], resample.self->sizes[d]));
   for (int d = 0; d < spec->spatial; ++d) {
     const Window& window = spec->windows[static_cast<size_t>(d)];
     const auto each = static_cast<double>(TapsOf(*spec, window));
@@ -44,23 +36,20 @@ double Cost(const Call& call) {
   return most * taps + tables;
 }
 
+Sample MakeSample(const Row&, DType type) {
+  const NumberList scale = NumberList(std::array{0.5}), ones = {1}, zeros = {0};
+  return SampleOf(ResampleCall<Sample::Tensor>{.out = {{2, 6}, type},
+                                               .self = {{2, 3}, type},
+                                               .kind = static_cast<int64_t>(ResampleKind::kNearest),
+                                               .scale = scale,
+                                               .kernel = ones,
+                                               .stride = ones,
+                                               .padding = zeros});
+}
+
 }  // namespace
 
-constinit const FamilyDescriptor kResampleFamily = {
-    .name = "resample",
-    .title = "resampling",
-    .outputs = kOut,
-    .inputs = kSelf,
-    .attributes = kAttributes,
-    .check = Check,
-    .cost = Cost,
-    .sample = [](const Row&, DType type) -> Sample {
-      const auto integer = [](int64_t value) { return Number::Integer(value); };
-      return {{{{2, 6}, type}},
-              {{{2, 3}, type}},
-              {integer(static_cast<int64_t>(ResampleKind::kNearest)), integer(0), integer(0), integer(0),
-               integer(1), Number::Real(0.5), integer(1), integer(1), integer(1), integer(1), integer(1),
-               integer(0)}};
-    }};
+constinit const FamilyDescriptor kResampleFamily = Described<ResampleCall>(
+    {.name = "resample", .title = "resampling", .check = Check, .cost = Cost, .sample = MakeSample});
 
 }  // namespace xpud::ops

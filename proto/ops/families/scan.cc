@@ -1,57 +1,70 @@
-// Scans along one dimension: out[S] <- self[S], where element k of out is the reduction of elements 0 to k of
-// self. The row's formula is a reduction formula (op_table.h) without `n`. Rows with two outputs give values
-// and their positions.
+#include "proto/ops/families/scan.h"
+
 #include "proto/base/status_macros.h"
-#include "proto/ops/family.h"
 #include "proto/ops/rules.h"
 
 namespace xpud::ops {
 namespace {
 
-constexpr Parameter kSelf[] = {{"self"}}, kOut[] = {{"out"}}, kValuesAndIndices[] = {{"values"}, {"indices"}};
-constexpr Attribute kDim[] = {{"dim", AttributeType::kDimension}};
+absl::Status CheckOut(const Operand& out, const Operand& self, DType type) {
+  RETURN_IF_ERROR(NeedSameSizes(out, self, "output"));
+  return NeedSameType(out, "output", type);
+}
 
-DType TypeOfOut(const Call& call) {
-  return call.row->types == TypeRule::kSum ? call.compute : call.inputs[0].dtype;
+DType TypeOfOut(const Call& call, const Operand& self) {
+  return call.row->types == TypeRule::kSum ? call.compute : self.dtype;
 }
 
 absl::Status Check(const Call& call) {
-  for (const Operand& out : call.outputs) RETURN_IF_ERROR(NeedSameSizes(out, call.inputs[0], "output"));
-  RETURN_IF_ERROR(NeedSameType(call.outputs[0], "output", TypeOfOut(call)));
-  if (call.outputs.size() > 1) RETURN_IF_ERROR(NeedSameType(call.outputs[1], "indices", DType::kInt64));
-  return DimensionOf(call, call.inputs[0]).status();
+  const auto scan = Read<ScanCall>(call);
+  RETURN_IF_ERROR(CheckOut(*scan.out, *scan.self, TypeOfOut(call, *scan.self)));
+  return DimensionOf(scan.dim, *scan.self).status();
+}
+
+absl::Status CheckIndexed(const Call& call) {
+  const auto scan = Read<IndexedScanCall>(call);
+  RETURN_IF_ERROR(CheckOut(*scan.values, *scan.self, scan.self->dtype));
+  RETURN_IF_ERROR(CheckOut(*scan.indices, *scan.self, DType::kInt64));
+  return DimensionOf(scan.dim, *scan.self).status();
 }
 
 absl::Status Infer(const Call& call, std::span<Operand> outputs) {
-  for (Operand& out : outputs) SetOutputLike(out, call.inputs[0]);
-  outputs[0].dtype = TypeOfOut(call);
-  if (outputs.size() > 1) outputs[1].dtype = DType::kInt64;
+  const auto scan = Read<ScanCall>(call);
+  Operand& out = *Outputs<ScanCall>(outputs).out;
+  SetOutputLike(out, *scan.self);
+  out.dtype = TypeOfOut(call, *scan.self);
   return absl::OkStatus();
 }
 
-Sample MakeSample(const Row& row, DType type) {
-  Sample sample = {{{{2, 3}, type}}, {{{2, 3}, type}}, {Number::Integer(1)}};
-  if (row.outputs > 1) sample.outputs.push_back({{2, 3}, DType::kInt64});
-  return sample;
+absl::Status InferIndexed(const Call& call, std::span<Operand> outputs) {
+  const auto scan = Read<IndexedScanCall>(call);
+  const auto to = Outputs<IndexedScanCall>(outputs);
+  SetOutputLike(*to.values, *scan.self);
+  SetOutputLike(*to.indices, *scan.self);
+  to.indices->dtype = DType::kInt64;
+  return absl::OkStatus();
+}
+
+Sample MakeSample(const Row&, DType type) {
+  const Sample::Tensor tensor = {{2, 3}, type};
+  return SampleOf(ScanCall<Sample::Tensor>{.out = tensor, .self = tensor, .dim = 1});
+}
+
+Sample MakeIndexedSample(const Row&, DType type) {
+  const Sample::Tensor tensor = {{2, 3}, type};
+  return SampleOf(IndexedScanCall<Sample::Tensor>{
+      .values = tensor, .indices = {{2, 3}, DType::kInt64}, .self = tensor, .dim = 1});
 }
 
 }  // namespace
 
-constinit const FamilyDescriptor kScanFamily = {.name = "scan",
-                                                .title = "scans",
-                                                .outputs = kOut,
-                                                .inputs = kSelf,
-                                                .attributes = kDim,
-                                                .check = Check,
-                                                .infer = Infer,
-                                                .sample = MakeSample};
-constinit const FamilyDescriptor kIndexedScanFamily = {.name = "indexed_scan",
-                                                       .title = "scans with positions",
-                                                       .outputs = kValuesAndIndices,
-                                                       .inputs = kSelf,
-                                                       .attributes = kDim,
-                                                       .check = Check,
-                                                       .infer = Infer,
-                                                       .sample = MakeSample};
+constinit const FamilyDescriptor kScanFamily = Described<ScanCall>(
+    {.name = "scan", .title = "scans", .check = Check, .infer = Infer, .sample = MakeSample});
+constinit const FamilyDescriptor kIndexedScanFamily =
+    Described<IndexedScanCall>({.name = "indexed_scan",
+                                .title = "scans with positions",
+                                .check = CheckIndexed,
+                                .infer = InferIndexed,
+                                .sample = MakeIndexedSample});
 
 }  // namespace xpud::ops

@@ -1,43 +1,36 @@
-// Windows of images as columns, and back. Unfold: out[N, C * kernel, windows] <- self[N, C, H, W]; elements
-// of the padding are 0. Fold: out[N, C, H, W] <- self[N, C * kernel, windows]: the sums of the windows'
-// elements at each position; bools are combined with or. N may be missing.
-#include <vector>
+#include "proto/ops/families/unfold.h"
+
+#include <algorithm>
 
 #include "proto/base/status_macros.h"
-#include "proto/ops/family.h"
 #include "proto/ops/rules.h"
 #include "proto/ops/windows.h"
 
 namespace xpud::ops {
 namespace {
 
-constexpr Parameter kSelf[] = {{"self"}}, kOut[] = {{"out"}};
-constexpr Attribute kAttributes[] = {{"output_size", AttributeType::kIntegers},
-                                     {"kernel_size", AttributeType::kIntegers},
-                                     {"dilation", AttributeType::kIntegers},
-                                     {"padding", AttributeType::kIntegers},
-                                     {"stride", AttributeType::kIntegers}};
-
 absl::Status Infer(const Call& call, std::span<Operand> outputs) {
-  const Operand& self = call.inputs[0];
   ASSIGN_OR_RETURN(const UnfoldSpec spec, UnfoldOf(call));
+  const Operand& self = *spec.self;
+  Operand& out = *Outputs<UnfoldCall>(outputs).out;
   if (call.row->family == Family::kFold) {
-    SetOutput(outputs[0], self.dtype, {spec.batch, spec.channels, spec.windows[0].in, spec.windows[1].in});
+    SetOutput(out, self.dtype, {spec.batch, spec.channels, spec.windows[0].in, spec.windows[1].in});
   } else {
-    SetOutput(outputs[0], self.dtype, {spec.batch, spec.columns, spec.positions});
+    SetOutput(out, self.dtype, {spec.batch, spec.columns, spec.positions});
   }
   if (self.rank % 2 == (call.row->family == Family::kFold ? 1 : 0)) return absl::OkStatus();
-  auto& sizes = outputs[0].sizes;  // without a batch
-  std::copy(sizes.begin() + 1, sizes.end(), sizes.begin());
-  --outputs[0].rank;
+  std::copy(out.sizes.begin() + 1, out.sizes.end(), out.sizes.begin());  // without a batch
+  --out.rank;
   return absl::OkStatus();
 }
 
 absl::Status Check(const Call& call) {
+  ASSIGN_OR_RETURN(const UnfoldSpec spec, UnfoldOf(call));
   Operand inferred;
   RETURN_IF_ERROR(Infer(call, {&inferred, 1}));
-  RETURN_IF_ERROR(NeedSameType(call.outputs[0], "output", inferred.dtype));
-  return NeedSameSizes(call.outputs[0], inferred, "output");
+  const Operand& out = *spec.out;
+  RETURN_IF_ERROR(NeedSameType(out, "output", inferred.dtype));
+  return NeedSameSizes(out, inferred, "output");
 }
 
 // Elements of windows, and of an image that are read for each element of a kernel.
@@ -51,37 +44,45 @@ double Cost(const Call& call) {
                           : static_cast<double>(spec->positions));
 }
 
-Sample MakeSample(const Row& row, DType type) {
-  const bool folds = row.family == Family::kFold;
-  Sample sample = {{{{2, 4, 6}, type}}, {{{2, 1, 3, 4}, type}}};
-  if (folds) std::swap(sample.outputs, sample.inputs);
-  const std::vector<int64_t> all = {3, 4, 2, 2, 1, 1, 0, 0, 1, 1};
-  for (size_t i = folds ? 0 : 2; i < all.size(); i += 2) {
-    for (const int64_t value : {int64_t{2}, all[i], all[i + 1]})
-      sample.attributes.push_back(Number::Integer(value));
-  }
-  return sample;
+struct SampleNumbers {
+  const NumberList size = {3, 4}, twos = {2, 2}, ones = {1, 1}, zeros = {0, 0};
+};
+
+Sample MakeUnfoldSample(const Row&, DType type) {
+  const SampleNumbers n;
+  return SampleOf(UnfoldCall<Sample::Tensor>{.out = {{2, 4, 6}, type},
+                                             .self = {{2, 1, 3, 4}, type},
+                                             .kernel_size = n.twos,
+                                             .dilation = n.ones,
+                                             .padding = n.zeros,
+                                             .stride = n.ones});
+}
+
+Sample MakeFoldSample(const Row&, DType type) {
+  const SampleNumbers n;
+  return SampleOf(FoldCall<Sample::Tensor>{.out = {{2, 1, 3, 4}, type},
+                                           .self = {{2, 4, 6}, type},
+                                           .output_size = n.size,
+                                           .kernel_size = n.twos,
+                                           .dilation = n.ones,
+                                           .padding = n.zeros,
+                                           .stride = n.ones});
 }
 
 }  // namespace
 
-constinit const FamilyDescriptor kUnfoldFamily = {.name = "unfold",
-                                                  .title = "windows of images as columns",
-                                                  .outputs = kOut,
-                                                  .inputs = kSelf,
-                                                  .attributes = std::span(kAttributes).subspan(1),
-                                                  .check = Check,
-                                                  .infer = Infer,
-                                                  .cost = Cost,
-                                                  .sample = MakeSample};
-constinit const FamilyDescriptor kFoldFamily = {.name = "fold",
-                                                .title = "sums of columns as images",
-                                                .outputs = kOut,
-                                                .inputs = kSelf,
-                                                .attributes = kAttributes,
-                                                .check = Check,
-                                                .infer = Infer,
-                                                .cost = Cost,
-                                                .sample = MakeSample};
+constinit const FamilyDescriptor kUnfoldFamily =
+    Described<UnfoldCall>({.name = "unfold",
+                           .title = "windows of images as columns",
+                           .check = Check,
+                           .infer = Infer,
+                           .cost = Cost,
+                           .sample = MakeUnfoldSample});
+constinit const FamilyDescriptor kFoldFamily = Described<FoldCall>({.name = "fold",
+                                                                    .title = "sums of columns as images",
+                                                                    .check = Check,
+                                                                    .infer = Infer,
+                                                                    .cost = Cost,
+                                                                    .sample = MakeFoldSample});
 
 }  // namespace xpud::ops

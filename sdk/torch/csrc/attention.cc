@@ -8,6 +8,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "proto/ops/families/attention.h"
+#include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/generator.h"
 #include "sdk/torch/csrc/kernel.h"
@@ -111,12 +113,6 @@ PhiloxState NextOfWeights(const Tensor& query, const Tensor& key) {
   return NextPhilox(std::nullopt, query.device().index(), (weights + 3) / 4);
 }
 
-// The attributes of TrainingRow and BackwardRow; the first two are those of AttentionRow.
-std::array<ops::Number, 5> AttributesOf(double scale, bool is_causal, double dropout, PhiloxState state) {
-  return {ops::Number::Real(scale), ops::Number::Integer(is_causal), ops::Number::Real(dropout),
-          ops::Number::Integer(state.seed), ops::Number::Integer(state.offset)};
-}
-
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> Attention(
     const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias,
     double dropout, bool is_causal, bool /*return_debug_mask*/, std::optional<double> scale) {
@@ -130,17 +126,29 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
                                      wide ? at::kDouble : at::kFloat, query.device());
   const Tensor mask = ExpandMask(bias, query, key);
   const PhiloxState state = dropout > 0 ? NextOfWeights(query, key) : PhiloxState{};
-  const std::array<TensorRef, 2> outputs = {Describe(out), Describe(logsumexp)};
-  const std::array<TensorRef, 4> inputs = {Describe(query), Describe(key), Describe(value),
-                                           DescribeMask(mask)};
-  const std::array<ops::Number, 5> attributes =
-      AttributesOf(ScaleOf(query, scale), is_causal, dropout, state);
-  Execute({.row = trains ? &TrainingRow() : &AttentionRow(),
-           .compute = outputs[0].dtype,
-           .outputs = outputs,
-           .inputs = inputs,
-           .attributes = {attributes.data(), trains ? attributes.size() : 2}},
-          DeviceIndexOf(query));
+  if (trains) {
+    Send(TrainingRow(),
+         ops::TrainingAttentionCall<TensorRef>{
+             .out = Describe(out),
+             .logsumexp = Describe(logsumexp),
+             .query = Describe(query),
+             .key = Describe(key),
+             .value = Describe(value),
+             .mask = DescribeMask(mask),
+             .attributes = {ScaleOf(query, scale), is_causal, dropout, state.seed, state.offset}},
+         query);
+  } else {
+    Send(AttentionRow(),
+         ops::AttentionCall<TensorRef>{.out = Describe(out),
+                                       .logsumexp = Describe(logsumexp),
+                                       .query = Describe(query),
+                                       .key = Describe(key),
+                                       .value = Describe(value),
+                                       .mask = DescribeMask(mask),
+                                       .scale = ScaleOf(query, scale),
+                                       .is_causal = is_causal},
+         query);
+  }
   return {out,
           logsumexp,
           Tensor(),
@@ -172,22 +180,24 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> AttentionBackward(
     return {at::zeros_like(query), at::zeros_like(key), at::zeros_like(value), Tensor()};
   const PhiloxState state =
       dropout > 0 ? PhiloxState{seed.item<int64_t>(), offset.item<int64_t>()} : PhiloxState{};
-  const std::array<Tensor, 3> gradients = {at::empty_like(query), at::empty_like(key), at::empty_like(value)};
+  const Tensor of_query = at::empty_like(query), of_key = at::empty_like(key),
+               of_value = at::empty_like(value);
   const Tensor mask = ExpandMask(bias, query, key);
-  const std::array<TensorRef, 3> outputs = {Describe(gradients[0]), Describe(gradients[1]),
-                                            Describe(gradients[2])};
-  const std::array<TensorRef, 7> inputs = {Describe(gradient), Describe(query), Describe(key),
-                                           Describe(value),    Describe(out),   Describe(logsumexp),
-                                           DescribeMask(mask)};
-  const std::array<ops::Number, 5> attributes =
-      AttributesOf(ScaleOf(query, scale), is_causal, dropout, state);
-  Execute({.row = &BackwardRow(),
-           .compute = outputs[0].dtype,
-           .outputs = outputs,
-           .inputs = inputs,
-           .attributes = attributes},
-          DeviceIndexOf(query));
-  return {gradients[0], gradients[1], gradients[2], Tensor()};
+  Send(BackwardRow(),
+       ops::AttentionBackwardCall<TensorRef>{
+           .query_gradient = Describe(of_query),
+           .key_gradient = Describe(of_key),
+           .value_gradient = Describe(of_value),
+           .gradient = Describe(gradient),
+           .query = Describe(query),
+           .key = Describe(key),
+           .value = Describe(value),
+           .out = Describe(out),
+           .logsumexp = Describe(logsumexp),
+           .mask = DescribeMask(mask),
+           .attributes = {ScaleOf(query, scale), is_causal, dropout, state.seed, state.offset}},
+       query);
+  return {of_query, of_key, of_value, Tensor()};
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -3,10 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <initializer_list>
 #include <optional>
-#include <span>
 
+#include "proto/ops/named_call.h"
 #include "sdk/torch/csrc/operand.h"
 
 namespace xpud::shim {
@@ -21,14 +20,12 @@ inline bool IsServed(const at::Tensor& tensor, ops::DTypeSet types) {
          tensor.dim() <= ops::kMaxRank;
 }
 
-// Executes `row` on the device of `like`, whose dtype is the compute type.
-void Send(const ops::Row& row, std::initializer_list<TensorRef> outputs,
-          std::initializer_list<TensorRef> inputs, std::span<const ops::Number> attributes,
-          const at::Tensor& like);
-inline void Send(const ops::Row& row, std::initializer_list<TensorRef> outputs,
-                 std::initializer_list<TensorRef> inputs, std::initializer_list<ops::Number> attributes,
-                 const at::Tensor& like) {
-  Send(row, outputs, inputs, std::span(attributes.begin(), attributes.size()), like);
+// Executes a call of `row`, whose family has that struct, on the device of `like`, whose dtype is the compute
+// type.
+template <template <typename> class Named>
+void Send(const ops::Row& row, const Named<TensorRef>& call, const at::Tensor& like) {
+  const ops::NamedOpCall<Named> named(call);
+  Execute(named.Of(row, *ToDType(like.scalar_type())), DeviceIndexOf(like));
 }
 
 }  // namespace xpud::shim

@@ -8,6 +8,7 @@
 #include <ATen/ops/addr_native.h>
 #include <torch/library.h>
 
+#include "proto/ops/families/compact.h"
 #include "proto/ops/family.h"
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/factories.h"
@@ -147,18 +148,31 @@ Tensor Triangle(const Tensor& self, int64_t diagonal, bool lower) {
 Tensor Tril(const Tensor& self, int64_t diagonal) { return Triangle(self, diagonal, true); }
 Tensor Triu(const Tensor& self, int64_t diagonal) { return Triangle(self, diagonal, false); }
 
+const ops::Row& CountRow() {
+  static const ops::Row& row = ops::RowOf("xpud::nonzero_ends");
+  return row;
+}
+
+// Writes the positions of the elements that are not 0 to `rows`, which has room for all of them.
+void SendNonzero(const Tensor& self, const Tensor& rows) {
+  static const ops::Row& compact = ops::RowOf("nonzero");
+  const int64_t blocks = (self.numel() + ops::kCountBlock - 1) / ops::kCountBlock;
+  const Tensor ends = MakeEmpty({blocks}, at::kLong, self.device());
+  Send(CountRow(), ops::CountCall<TensorRef>{.ends = Describe(ends), .self = Describe(self)}, self);
+  Send(compact,
+       ops::CompactCall<TensorRef>{.out = Describe(rows), .self = Describe(self), .ends = Describe(ends)},
+       self);
+}
+
 // Indices of the elements on one side. Their number is known, so the call does not wait.
 Tensor TriangleIndices(int64_t row, int64_t col, int64_t offset, bool lower, c10::Device device,
                        at::ScalarType type) {
-  static const ops::Row &count = ops::RowOf("xpud::nonzero_ends"), &compact = ops::RowOf("nonzero");
   const int64_t below = at::native::get_tril_size(row, col, lower ? offset : offset - 1);
   const int64_t size = lower ? below : row * col - below;
   const Tensor out = MakeEmpty({2, size}, at::kLong, device);
   if (size > 0) {
     const Tensor mask = TriangleMask(row, col, offset, lower, device), rows = out.t();
-    const Tensor ends = MakeEmpty({(row * col + ops::kCountBlock - 1) / ops::kCountBlock}, at::kLong, device);
-    Send(count, {Describe(ends)}, {Describe(mask)}, {}, mask);
-    Send(compact, {Describe(rows)}, {Describe(mask), Describe(ends)}, {}, mask);
+    SendNonzero(mask, rows);
   }
   return out.to(type);
 }
@@ -176,18 +190,14 @@ Tensor IndicesOfTriangle(int64_t row, int64_t col, int64_t offset, std::optional
 // The positions of the first `size` elements that are not 0, then rows of `fill`. The size is known, so the
 // call does not wait.
 Tensor NonzeroOfSize(const Tensor& self, int64_t size, int64_t fill) {
-  static const ops::Row &count = ops::RowOf("xpud::nonzero_ends"), &compact = ops::RowOf("nonzero");
-  if (!IsServed(self, count.dtypes)) return FallbackOf<at::_ops::nonzero_static>::Call(self, size, fill);
+  if (!IsServed(self, CountRow().dtypes)) return FallbackOf<at::_ops::nonzero_static>::Call(self, size, fill);
   TORCH_CHECK(size >= 0, "nonzero_static: 'size' must be an non-negative integer");
   // The device finds all of them, and refuses too small an output.
   const Tensor all =
       at::full({std::max(size, self.numel()), self.dim()}, fill, self.options().dtype(at::kLong));
   if (all.numel() > 0 && self.numel() > 0) {
     const Tensor rows = all.narrow(0, 0, self.numel());
-    const Tensor ends =
-        MakeEmpty({(self.numel() + ops::kCountBlock - 1) / ops::kCountBlock}, at::kLong, self.device());
-    Send(count, {Describe(ends)}, {Describe(self)}, {}, self);
-    Send(compact, {Describe(rows)}, {Describe(self), Describe(ends)}, {}, self);
+    SendNonzero(self, rows);
   }
   return all.size(0) == size ? all : all.narrow(0, 0, size).clone();
 }

@@ -7,6 +7,7 @@
 #include <ATen/native/ConvUtils.h>
 #include <torch/library.h>
 
+#include "proto/ops/families/convolution.h"
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/kernel.h"
@@ -22,21 +23,25 @@ struct Geometry {
   bool transposed;
   c10::IntArrayRef output_padding;
   int64_t groups;
+};
 
-  std::vector<ops::Number> Attributes() const {
-    std::vector<ops::Number> attributes;
-    for (const c10::IntArrayRef list : {stride, padding, dilation}) {
-      attributes.push_back(ops::Number::Integer(static_cast<int64_t>(list.size())));
-      for (const int64_t each : list) attributes.push_back(ops::Number::Integer(each));
-    }
+// The attributes of a call.
+struct Attributes {
+  explicit Attributes(const Geometry& g)
+      : stride(g.stride), padding(g.padding), dilation(g.dilation), groups(g.groups) {}
+  // REQUIRES: this object outlives the call.
+  operator ops::ConvolutionAttributes() const {  // NOLINT(google-explicit-constructor): a view of it
     // The settings of torch.backends.cudnn hold for this device, too.
     const at::Context& context = at::globalContext();
-    attributes.push_back(ops::Number::Integer(groups));
-    attributes.push_back(ops::Number::Integer(context.allowTF32CuDNN(at::Float32Op::CONV)));
-    attributes.push_back(
-        ops::Number::Integer(context.deterministicCuDNN() || context.deterministicAlgorithms()));
-    return attributes;
+    return {.stride = stride,
+            .padding = padding,
+            .dilation = dilation,
+            .groups = groups,
+            .allow_tf32 = context.allowTF32CuDNN(at::Float32Op::CONV),
+            .deterministic = context.deterministicCuDNN() || context.deterministicAlgorithms()};
   }
+  const ops::NumberList stride, padding, dilation;
+  const int64_t groups;
 };
 
 // The layout of results: channels-last if the input or the weight is, as on other devices.
@@ -58,24 +63,31 @@ bool IsServed(const Tensor& input, const Tensor& weight, const Geometry& g) {
   return is_served(input) && is_served(weight) && reached;
 }
 
-void Send(const ops::Row& row, const Tensor& out, std::initializer_list<TensorRef> inputs,
-          const Geometry& g) {
+// The convolution itself, or the gradient by its input: `out` <- `from`, `weight`, `bias`, which may be
+// absent.
+void SendConvolution(bool by_input, const Tensor& out, const Tensor& from, const Tensor& weight,
+                     const OptionalTensor& bias, const Geometry& g) {
+  static const ops::Row &forward = ops::RowOf("xpud::convolution"),
+                        &input = ops::RowOf("xpud::convolution_input");
   if (out.numel() == 0) return;
-  const TensorRef output = Describe(out);
-  const std::vector<ops::Number> attributes = g.Attributes();
-  Execute({.row = &row,
-           .compute = *ToDType(out.scalar_type()),
-           .outputs = {&output, 1},
-           .inputs = inputs,
-           .attributes = attributes},
-          DeviceIndexOf(out));
-}
-
-// The row of the convolution itself, or of the gradient by its input.
-const ops::Row& RowOfDirection(bool transposed) {
-  static const ops::Row& forward = ops::RowOf("xpud::convolution");
-  static const ops::Row& by_input = ops::RowOf("xpud::convolution_input");
-  return transposed ? by_input : forward;
+  const Attributes attributes(g);
+  if (by_input) {
+    Send(input,
+         ops::ConvolutionInputCall<TensorRef>{.out = Describe(out),
+                                              .gradient = Describe(from),
+                                              .weight = Describe(weight),
+                                              .bias = DescribeIf(bias),
+                                              .attributes = attributes},
+         out);
+  } else {
+    Send(forward,
+         ops::ConvolutionCall<TensorRef>{.out = Describe(out),
+                                         .input = Describe(from),
+                                         .weight = Describe(weight),
+                                         .bias = DescribeIf(bias),
+                                         .attributes = attributes},
+         out);
+  }
 }
 
 // ---- windows that do not overlap: the embedding of patches ----
@@ -177,7 +189,7 @@ Tensor Convolution(const Tensor& input, const Tensor& weight, const OptionalTens
                                                dilation, groups)
                  : at::native::conv_output_size(input.sizes(), weight.sizes(), padding, stride, dilation);
   Tensor out = at::empty(sizes, input.options().memory_format(FormatOf(input, weight)));
-  Send(RowOfDirection(transposed), out, {Describe(input), Describe(weight), DescribeIf(bias)}, g);
+  SendConvolution(transposed, out, input, weight, bias, g);
   return out;
 }
 
@@ -188,7 +200,7 @@ Tensor InputGradient(const Tensor& gradient, const Tensor& input, const Tensor& 
                           FormatOf(input, weight));
   }
   Tensor out = at::empty(input.sizes(), input.options().memory_format(FormatOf(input, weight)));
-  Send(RowOfDirection(!g.transposed), out, {Describe(gradient), Describe(weight), TensorRef{}}, g);
+  SendConvolution(!g.transposed, out, gradient, weight, std::nullopt, g);
   return out;
 }
 
@@ -202,7 +214,13 @@ Tensor WeightGradient(const Tensor& gradient, const Tensor& input, const Tensor&
   Tensor out = at::empty(weight.sizes(), weight.options().memory_format(FormatOf(input, weight)));
   if (gradient.numel() == 0 || input.numel() == 0) return out.zero_();
   const Tensor &output = g.transposed ? input : gradient, &from = g.transposed ? gradient : input;
-  Send(row, out, {Describe(output), Describe(from)}, g);
+  const Attributes attributes(g);
+  Send(row,
+       ops::ConvolutionWeightCall<TensorRef>{.out = Describe(out),
+                                             .gradient = Describe(output),
+                                             .input = Describe(from),
+                                             .attributes = attributes},
+       out);
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "proto/ops/families/ctc_loss.h"
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
@@ -64,8 +65,13 @@ Pair CtcLoss(const Tensor& probs, const Tensor& targets, IntArrayRef steps, IntA
   const Tensor alpha =
       MakeEmpty({probs.size(1), probs.size(0), 2 * sequences.most + 1}, probs.scalar_type(), probs.device());
   const Tensor dense = Contiguous(probs);
-  Send(row, {Describe(loss), Describe(alpha)},
-       {Describe(dense), Describe(sequences.flat), Describe(sequences.shapes)}, {ops::Number::Integer(blank)},
+  Send(row,
+       ops::CtcLossCall<TensorRef>{.loss = Describe(loss),
+                                   .log_alpha = Describe(alpha),
+                                   .log_probs = Describe(dense),
+                                   .targets = Describe(sequences.flat),
+                                   .shapes = Describe(sequences.shapes),
+                                   .blank = blank},
        probs);
   return {loss, alpha};
 }
@@ -85,10 +91,17 @@ Tensor CtcLossBackward(const Tensor& gradient, const Tensor& probs, const Tensor
   if (out.numel() == 0) return out;
   const Tensor g = Contiguous(gradient), dense = Contiguous(probs), l = Contiguous(loss),
                a = Contiguous(alpha);
-  Send(row, {Describe(out)},
-       {Describe(g), Describe(dense), Describe(sequences.flat), Describe(sequences.shapes), Describe(l),
-        Describe(a)},
-       {ops::Number::Integer(blank), ops::Number::Integer(zero_infinity ? 1 : 0)}, probs);
+  Send(row,
+       ops::CtcLossBackwardCall<TensorRef>{.grad_input = Describe(out),
+                                           .grad_output = Describe(g),
+                                           .log_probs = Describe(dense),
+                                           .targets = Describe(sequences.flat),
+                                           .shapes = Describe(sequences.shapes),
+                                           .loss = Describe(l),
+                                           .log_alpha = Describe(a),
+                                           .blank = blank,
+                                           .zero_infinity = zero_infinity},
+       probs);
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/native/im2col_shape_check.h>
 #include <torch/library.h>
 
+#include "proto/ops/families/unfold.h"
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
@@ -27,17 +28,6 @@ void CheckPairs(std::initializer_list<Named> arguments) {
   }
 }
 
-// Sends `row` with a list of numbers for each pair.
-void Run(const ops::Row& row, const Tensor& self, const Tensor& out,
-         std::initializer_list<IntArrayRef> pairs) {
-  if (out.numel() == 0) return;
-  std::vector<ops::Number> attributes;
-  for (const IntArrayRef pair : pairs)
-    for (const int64_t number : {int64_t{2}, pair[0], pair[1]})
-      attributes.push_back(ops::Number::Integer(number));
-  Send(row, {Describe(out)}, {Describe(self)}, attributes, self);
-}
-
 int64_t WindowsOf(int64_t size, int64_t kernel, int64_t dilation, int64_t padding, int64_t stride) {
   return (size + 2 * padding - (dilation * (kernel - 1) + 1)) / stride + 1;
 }
@@ -58,7 +48,15 @@ Tensor Im2col(const Tensor& self, IntArrayRef kernel, IntArrayRef dilation, IntA
   c10::SmallVector<int64_t, 3> sizes = {self.size(-3) * kernel[0] * kernel[1], windows};
   if (self.dim() == 4) sizes.insert(sizes.begin(), self.size(0));
   const Tensor out = MakeEmpty(sizes, self.scalar_type(), self.device());
-  Run(row, self, out, {kernel, dilation, padding, stride});
+  if (out.numel() == 0) return out;
+  Send(row,
+       ops::UnfoldCall<TensorRef>{.out = Describe(out),
+                                  .self = Describe(self),
+                                  .kernel_size = ops::NumberList(kernel),
+                                  .dilation = ops::NumberList(dilation),
+                                  .padding = ops::NumberList(padding),
+                                  .stride = ops::NumberList(stride)},
+       self);
   return out;
 }
 
@@ -77,7 +75,16 @@ Tensor Col2im(const Tensor& self, IntArrayRef size, IntArrayRef kernel, IntArray
   c10::SmallVector<int64_t, 4> sizes = {self.size(-2) / (kernel[0] * kernel[1]), size[0], size[1]};
   if (self.dim() == 3) sizes.insert(sizes.begin(), self.size(0));
   const Tensor out = MakeEmpty(sizes, self.scalar_type(), self.device());
-  Run(row, self, out, {size, kernel, dilation, padding, stride});
+  if (out.numel() == 0) return out;
+  Send(row,
+       ops::FoldCall<TensorRef>{.out = Describe(out),
+                                .self = Describe(self),
+                                .output_size = ops::NumberList(size),
+                                .kernel_size = ops::NumberList(kernel),
+                                .dilation = ops::NumberList(dilation),
+                                .padding = ops::NumberList(padding),
+                                .stride = ops::NumberList(stride)},
+       self);
   return out;
 }
 

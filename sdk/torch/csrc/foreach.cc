@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "proto/ops/families/foreach.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/kernel.h"
@@ -181,8 +182,8 @@ void ForeachCommand::AddElement(size_t i, const at::Tensor& out, ListCommand& co
 // Sends the elements of one dtype.
 void ForeachCommand::SendOf(at::ScalarType type, std::vector<at::Tensor>& outs) const {
   static const ops::Row& foreach = ops::RowOf("xpud::foreach");
-  const ops::Number number = ops::Number::Integer(call_.row.number);
-  ListCommand command(foreach, *ToDType(type), {&number, 1}, call_.size);
+  const std::vector<ops::Number> attributes = ops::AttributesOf<ops::ForeachCall>({.row = call_.row.number});
+  ListCommand command(foreach, *ToDType(type), attributes, call_.size);
   const at::Tensor* first = nullptr;
   for (size_t i = 0; i < call_.size; ++i) {
     const at::Tensor& like = call_.Like(i);
@@ -320,8 +321,8 @@ std::optional<std::vector<at::Tensor>> Reduce(const ops::Row& row, TensorList se
         at::promote_types(tensor.scalar_type(), out_type) != out_type)
       return std::nullopt;
   }
-  const ops::Number number = ops::Number::Integer(row.number);
-  ListCommand command(reduce, *ToDType(out_type), {&number, 1}, self.size());
+  const std::vector<ops::Number> attributes = ops::AttributesOf<ops::ForeachReduceCall>({.row = row.number});
+  ListCommand command(reduce, *ToDType(out_type), attributes, self.size());
   std::vector<at::Tensor> outs;
   for (const at::Tensor& tensor : self) {
     outs.push_back(MakeEmpty({}, out_type, tensor.device()));

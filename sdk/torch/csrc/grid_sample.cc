@@ -3,6 +3,7 @@
 #include <ATen/native/GridSamplerUtils.h>
 #include <torch/library.h>
 
+#include "proto/ops/families/grid_sample.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/windows.h"
 
@@ -10,10 +11,6 @@ namespace xpud::shim {
 namespace {
 
 using at::Tensor;
-
-std::array<ops::Number, 3> AttributesOf(int64_t mode, int64_t padding, bool align) {
-  return {ops::Number::Integer(mode), ops::Number::Integer(padding), ops::Number::Integer(align ? 1 : 0)};
-}
 
 void Check(const Tensor& input, const Tensor& grid, int64_t mode) {
   at::native::check_grid_sampler_common(input, grid);
@@ -43,8 +40,12 @@ Tensor GridSample(const Tensor& input, const Tensor& grid, int64_t mode, int64_t
   sizes.insert(sizes.begin() + 1, input.size(1));
   Tensor out = at::empty(sizes, input.options());
   if (out.numel() == 0) return out;
-  const auto attributes = AttributesOf(mode, padding, align);
-  Send(row, {Describe(out)}, {Describe(input), Describe(grid)}, attributes, input);
+  Send(row,
+       ops::GridSampleCall<TensorRef>{.out = Describe(out),
+                                      .input = Describe(input),
+                                      .grid = Describe(grid),
+                                      .attributes = {mode, padding, align}},
+       input);
   return out;
 }
 
@@ -59,9 +60,14 @@ std::tuple<Tensor, Tensor> GridSampleBackward(const Tensor& gradient, const Tens
   Tensor of_input = at::zeros_like(input, LEGACY_CONTIGUOUS_MEMORY_FORMAT);
   Tensor of_grid = at::empty_like(grid, LEGACY_CONTIGUOUS_MEMORY_FORMAT);
   if (gradient.numel() > 0) {
-    const auto attributes = AttributesOf(mode, padding, align);
-    Send(row, {Describe(of_input), Describe(of_grid)}, {Describe(gradient), Describe(input), Describe(grid)},
-         attributes, input);
+    Send(row,
+         ops::GridSampleBackwardCall<TensorRef>{.grad_input = Describe(of_input),
+                                                .grad_grid = Describe(of_grid),
+                                                .grad_output = Describe(gradient),
+                                                .input = Describe(input),
+                                                .grid = Describe(grid),
+                                                .attributes = {mode, padding, align}},
+         input);
   } else {
     of_grid.zero_();
   }

@@ -11,6 +11,9 @@
 
 #include <cmath>
 
+#include "proto/ops/families/concat.h"
+#include "proto/ops/families/flip.h"
+#include "proto/ops/families/gather.h"
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/errors.h"
@@ -44,13 +47,13 @@ void Join(std::span<const Tensor> tensors, int64_t dim, const Tensor& out, bool 
   std::vector<TensorRef> inputs;
   for (const Tensor& tensor : tensors) inputs.push_back(Describe(tensor));
   const TensorRef output = Describe(out);
-  const ops::Number attribute = ops::Number::Integer(dim);
+  const std::vector<ops::Number> attributes = ops::AttributesOf<ops::ConcatCall>({.dim = dim});
   const uint16_t length = static_cast<uint16_t>(tensors.size());
   Execute({.row = &row,
            .compute = output.dtype,
            .outputs = {&output, 1},
            .inputs = inputs,
-           .attributes = {&attribute, 1},
+           .attributes = attributes,
            .lists = {&length, 1}},
           DeviceIndexOf(out));
 }
@@ -147,15 +150,9 @@ bool CanGather(const Tensor& self, const Tensor& index) {
 
 void LaunchGather(const Tensor& out, const Tensor& self, int64_t dim, const TensorRef& index) {
   if (out.numel() == 0) return;
-  const TensorRef out_ref = Describe(out);
-  const std::array<TensorRef, 2> inputs = {Describe(self), index};
-  const ops::Number attribute = ops::Number::Integer(dim);
-  Execute({.row = &GatherRow(),
-           .compute = out_ref.dtype,
-           .outputs = {&out_ref, 1},
-           .inputs = inputs,
-           .attributes = {&attribute, 1}},
-          DeviceIndexOf(out));
+  Send(GatherRow(),
+       ops::GatherCall<TensorRef>{.out = Describe(out), .self = Describe(self), .index = index, .dim = dim},
+       out);
 }
 
 Tensor IndexSelect(const Tensor& self, int64_t dim, const Tensor& index) {
@@ -300,11 +297,13 @@ Tensor Flip(const Tensor& self, c10::IntArrayRef dims) {
   const auto flipped = at::dim_list_to_bitset(dims, self.dim());
   Tensor out = at::empty_like(self, at::MemoryFormat::Preserve);
   if (out.numel() == 0) return out;
-  std::vector<ops::Number> attributes(1);
+  c10::SmallVector<int64_t, ops::kMaxRank> dimensions;
   for (int64_t d = 0; d < self.dim(); ++d)
-    if (flipped[static_cast<size_t>(d)]) attributes.push_back(ops::Number::Integer(d));
-  attributes[0] = ops::Number::Integer(static_cast<int64_t>(attributes.size()) - 1);
-  Send(row, {Describe(out)}, {Describe(self)}, attributes, self);
+    if (flipped[static_cast<size_t>(d)]) dimensions.push_back(d);
+  Send(row,
+       ops::FlipCall<TensorRef>{
+           .out = Describe(out), .self = Describe(self), .dims = ops::NumberList(dimensions)},
+       self);
   return out;
 }
 

@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "proto/ops/families/nll_loss.h"
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/device_check.h"
@@ -133,8 +134,14 @@ std::tuple<Tensor, Tensor> NllLoss2d(const Tensor& self, const Tensor& target, c
       MakeEmpty(each ? target.sizes() : c10::IntArrayRef(), self.scalar_type(), self.device());
   const Tensor total = MakeEmpty({}, self.scalar_type(), self.device());
   const Tensor scores = Planes(self), targets = Planes(target), losses = each ? Planes(loss) : loss;
-  Send(row, {Describe(losses), Describe(total)}, {Describe(scores), Describe(targets), DescribeIf(weight)},
-       {ops::Number::Integer(reduction), ops::Number::Integer(ignore)}, self);
+  Send(row,
+       ops::NllLossCall<TensorRef>{.out = Describe(losses),
+                                   .total_weight = Describe(total),
+                                   .self = Describe(scores),
+                                   .target = Describe(targets),
+                                   .weight = DescribeIf(weight),
+                                   .attributes = {reduction, ignore}},
+       self);
   return {loss, total};
 }
 
@@ -150,8 +157,14 @@ Tensor NllLoss2dBackward(const Tensor& gradient, const Tensor& self, const Tenso
   const Tensor out = MakeEmpty(self.sizes(), self.scalar_type(), self.device());
   const Tensor scores = Planes(self), targets = Planes(target), planes = Planes(out);
   const Tensor each = reduction == at::Reduction::None ? Planes(gradient) : gradient;
-  Send(row, {Describe(planes)}, {Describe(each), Describe(scores), Describe(targets), DescribeIf(weight)},
-       {ops::Number::Integer(reduction), ops::Number::Integer(ignore)}, self);
+  Send(row,
+       ops::NllLossBackwardCall<TensorRef>{.grad_input = Describe(planes),
+                                           .grad_output = Describe(each),
+                                           .self = Describe(scores),
+                                           .target = Describe(targets),
+                                           .weight = DescribeIf(weight),
+                                           .attributes = {reduction, ignore}},
+       self);
   return out;
 }
 

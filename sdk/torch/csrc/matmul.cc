@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "proto/ops/matmul.h"
+#include "proto/ops/families/matmul.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
@@ -266,17 +266,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 void LaunchProduct(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c,
                    double beta, double alpha, int device) {
-  const std::array<TensorRef, 3> inputs = {a, b, c};
   int64_t mode = static_cast<int64_t>(ops::Activation::kNone);
   if (at::globalContext().deterministicAlgorithms()) mode |= ops::kDeterministicProduct;
-  const std::array<ops::Number, 3> attributes = {ops::Number::Real(beta), ops::Number::Real(alpha),
-                                                 ops::Number::Integer(mode)};
-  Execute({.row = &MatmulRow(),
-           .compute = a.dtype,
-           .outputs = {&out, 1},
-           .inputs = inputs,
-           .attributes = attributes},
-          device);
+  const ops::NamedOpCall<ops::MatmulCall> call(ops::MatmulCall<TensorRef>{
+      .out = out, .a = a, .b = b, .c = c, .beta = beta, .alpha = alpha, .activation = mode});
+  Execute(call.Of(MatmulRow(), a.dtype), device);
 }
 
 }  // namespace xpud::shim

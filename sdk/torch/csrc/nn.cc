@@ -7,6 +7,11 @@
 
 #include <limits>
 
+#include "proto/ops/families/gather.h"
+#include "proto/ops/families/layer_norm.h"
+#include "proto/ops/families/nll_loss.h"
+#include "proto/ops/families/scatter_add.h"
+#include "proto/ops/families/softmax.h"
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
@@ -24,8 +29,10 @@ Tensor SoftmaxOf(const ops::Row& row, const Tensor& input, int64_t dim, bool hal
   const Tensor source = half_to_float ? ContiguousAs(input, at::kFloat) : input;
   Tensor out = MakeEmpty(source.sizes(), source.scalar_type(), source.device());
   if (out.numel() == 0) return out;
-  Send(row, {Describe(out)}, {Describe(source)},
-       {ops::Number::Integer(at::maybe_wrap_dim(dim, source.dim()))}, source);
+  Send(row,
+       ops::SoftmaxCall<TensorRef>{
+           .out = Describe(out), .self = Describe(source), .dim = at::maybe_wrap_dim(dim, source.dim())},
+       source);
   return out;
 }
 
@@ -45,8 +52,12 @@ Tensor SoftmaxGradient(const ops::Row& row, const Tensor& gradient, const Tensor
                        at::ScalarType type) {
   Tensor out = MakeEmpty(gradient.sizes(), gradient.scalar_type(), gradient.device());
   if (out.numel() == 0) return type == out.scalar_type() ? out : ContiguousAs(out, type);
-  Send(row, {Describe(out)}, {Describe(gradient), Describe(output)},
-       {ops::Number::Integer(at::maybe_wrap_dim(dim, gradient.dim()))}, gradient);
+  Send(row,
+       ops::SoftmaxBackwardCall<TensorRef>{.grad_input = Describe(out),
+                                           .grad_output = Describe(gradient),
+                                           .output = Describe(output),
+                                           .dim = at::maybe_wrap_dim(dim, gradient.dim())},
+       gradient);
   return ContiguousAs(out, type);
 }
 
@@ -111,9 +122,15 @@ std::tuple<Tensor, Tensor, Tensor> LayerNorm(const Tensor& input, c10::IntArrayR
   const Tensor rstd = MakeEmpty(shape.statistics, StatisticsType(input), input.device());
   if (y.numel() == 0) return {y, mean.zero_(), rstd.zero_()};
   const auto w = Dense(weight), b = Dense(bias);
-  Send(row, {DescribeAs(y, shape.matrix), DescribeAs(mean, shape.rows()), DescribeAs(rstd, shape.rows())},
-       {DescribeAs(x, shape.matrix), RefAs(w, shape.columns()), RefAs(b, shape.columns())},
-       {ops::Number::Real(eps)}, input);
+  Send(row,
+       ops::LayerNormCall<TensorRef>{.out = DescribeAs(y, shape.matrix),
+                                     .mean = DescribeAs(mean, shape.rows()),
+                                     .rstd = DescribeAs(rstd, shape.rows()),
+                                     .input = DescribeAs(x, shape.matrix),
+                                     .weight = RefAs(w, shape.columns()),
+                                     .bias = RefAs(b, shape.columns()),
+                                     .eps = eps},
+       input);
   return {y, mean, rstd};
 }
 
@@ -134,10 +151,16 @@ std::tuple<Tensor, Tensor, Tensor> LayerNormBackward(const Tensor& gradient, con
   Tensor dx = MakeEmpty(input.sizes(), input.scalar_type(), input.device());
   Tensor dw = MakeEmpty(normalized, input.scalar_type(), input.device());
   Tensor db = MakeEmpty(normalized, input.scalar_type(), input.device());
-  Send(row, {DescribeAs(dx, shape.matrix), DescribeAs(dw, shape.columns()), DescribeAs(db, shape.columns())},
-       {DescribeAs(g, shape.matrix), DescribeAs(x, shape.matrix), DescribeAs(m, shape.rows()),
-        DescribeAs(r, shape.rows()), RefAs(w, shape.columns())},
-       {}, input);
+  Send(row,
+       ops::LayerNormBackwardCall<TensorRef>{.grad_input = DescribeAs(dx, shape.matrix),
+                                             .grad_weight = DescribeAs(dw, shape.columns()),
+                                             .grad_bias = DescribeAs(db, shape.columns()),
+                                             .grad_out = DescribeAs(g, shape.matrix),
+                                             .input = DescribeAs(x, shape.matrix),
+                                             .mean = DescribeAs(m, shape.rows()),
+                                             .rstd = DescribeAs(r, shape.rows()),
+                                             .weight = RefAs(w, shape.columns())},
+       input);
   return {mask[0] ? dx : Tensor(), mask[1] ? dw : Tensor(), mask[2] ? db : Tensor()};
 }
 
@@ -176,8 +199,12 @@ std::tuple<Tensor, Tensor> RmsNorm(const Tensor& input, c10::IntArrayRef normali
   const Tensor rstd = MakeEmpty(shape.statistics, StatisticsType(input), input.device());
   if (y.numel() == 0) return {y, rstd.zero_()};
   const auto w = Dense(weight);
-  Send(row, {DescribeAs(y, shape.matrix), DescribeAs(rstd, shape.rows())},
-       {DescribeAs(x, shape.matrix), RefAs(w, shape.columns())}, {ops::Number::Real(eps.value_or(least))},
+  Send(row,
+       ops::RmsNormCall<TensorRef>{.out = DescribeAs(y, shape.matrix),
+                                   .rstd = DescribeAs(rstd, shape.rows()),
+                                   .input = DescribeAs(x, shape.matrix),
+                                   .weight = RefAs(w, shape.columns()),
+                                   .eps = eps.value_or(least)},
        input);
   return {y, rstd};
 }
@@ -216,10 +243,14 @@ std::tuple<Tensor, Tensor> RmsNormBackward(const Tensor& gradient, const Tensor&
   } else {
     const Tensor g = Contiguous(gradient), x = Contiguous(input), r = Contiguous(rstd);
     const auto w = Dense(weight);
-    Send(row, {DescribeAs(dx, shape.matrix), DescribeAs(dw, shape.columns())},
-         {DescribeAs(g, shape.matrix), DescribeAs(x, shape.matrix), DescribeAs(r, shape.rows()),
-          RefAs(w, shape.columns())},
-         {}, input);
+    Send(row,
+         ops::RmsNormBackwardCall<TensorRef>{.grad_input = DescribeAs(dx, shape.matrix),
+                                             .grad_weight = DescribeAs(dw, shape.columns()),
+                                             .grad_out = DescribeAs(g, shape.matrix),
+                                             .input = DescribeAs(x, shape.matrix),
+                                             .rstd = DescribeAs(r, shape.rows()),
+                                             .weight = RefAs(w, shape.columns())},
+         input);
   }
   return {mask[0] ? dx : Tensor(), mask[1] && IsGiven(weight) ? dw : Tensor()};
 }
@@ -255,7 +286,10 @@ Tensor Embedding(const Tensor& weight, const Tensor& indices, int64_t padding, b
   if (out.numel() == 0) return out;
   const FlatIndex index(indices);
   const std::array<int64_t, 2> matrix = {index.count[0], weight.size(1)};
-  Send(row, {DescribeAs(out, matrix)}, {Describe(weight), index.Ref()}, {}, weight);
+  Send(row,
+       ops::EmbeddingCall<TensorRef>{
+           .out = DescribeAs(out, matrix), .weight = Describe(weight), .index = index.Ref()},
+       weight);
   return out;
 }
 
@@ -274,7 +308,11 @@ Tensor EmbeddingBackward(const Tensor& gradient, const Tensor& indices, int64_t 
   const Tensor dense = Contiguous(gradient);
   const FlatIndex index(indices);
   const std::array<int64_t, 2> matrix = {index.count[0], width};
-  Send(row, {Describe(out)}, {index.Ref(), DescribeAs(dense, matrix)}, {ops::Number::Integer(padding)},
+  Send(row,
+       ops::ScatterAddCall<TensorRef>{.out = Describe(out),
+                                      .index = index.Ref(),
+                                      .source = DescribeAs(dense, matrix),
+                                      .padding_idx = padding},
        gradient);
   return out;
 }
@@ -329,9 +367,14 @@ std::tuple<Tensor, Tensor> NllForward(const Tensor& self, const Tensor& target, 
                                 self.scalar_type(), self.device());
   const Tensor total = MakeEmpty({}, self.scalar_type(), self.device());
   const Tensor logp = Contiguous(self), index = Contiguous(target);
-  Send(row, {DescribeAs(loss, shape.Loss(reduction)), Describe(total)},
-       {DescribeAs(logp, shape.logp), DescribeAs(index, shape.target), DescribeIf(weight)},
-       {ops::Number::Integer(reduction), ops::Number::Integer(ignore)}, self);
+  Send(row,
+       ops::NllLossCall<TensorRef>{.out = DescribeAs(loss, shape.Loss(reduction)),
+                                   .total_weight = Describe(total),
+                                   .self = DescribeAs(logp, shape.logp),
+                                   .target = DescribeAs(index, shape.target),
+                                   .weight = DescribeIf(weight),
+                                   .attributes = {reduction, ignore}},
+       self);
   return {loss, total};
 }
 
@@ -347,10 +390,14 @@ Tensor NllBackward(const Tensor& gradient, const Tensor& self, const Tensor& tar
   const NllShape shape(self);
   Tensor out = MakeEmpty(self.sizes(), self.scalar_type(), self.device());
   const Tensor g = Contiguous(gradient), logp = Contiguous(self), index = Contiguous(target);
-  Send(row, {DescribeAs(out, shape.logp)},
-       {DescribeAs(g, shape.Loss(reduction)), DescribeAs(logp, shape.logp), DescribeAs(index, shape.target),
-        DescribeIf(weight)},
-       {ops::Number::Integer(reduction), ops::Number::Integer(ignore)}, self);
+  Send(row,
+       ops::NllLossBackwardCall<TensorRef>{.grad_input = DescribeAs(out, shape.logp),
+                                           .grad_output = DescribeAs(g, shape.Loss(reduction)),
+                                           .self = DescribeAs(logp, shape.logp),
+                                           .target = DescribeAs(index, shape.target),
+                                           .weight = DescribeIf(weight),
+                                           .attributes = {reduction, ignore}},
+       self);
   return out;
 }
 

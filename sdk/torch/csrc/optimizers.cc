@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/ops/families/fused.h"
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/kernel.h"
@@ -129,9 +130,6 @@ bool Run(const Step& step) {
   return true;
 }
 
-ops::Number Real(double value) { return ops::Number::Real(value); }
-ops::Number Flag(bool value) { return ops::Number::Integer(value ? 1 : 0); }
-
 // ---- Adam
 
 template <const char* kRow>
@@ -149,16 +147,20 @@ bool RunAdam(TensorList self, TensorList grads, TensorList exp_avgs, TensorList 
              const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
   const TensorList largest = amsgrad ? max_exp_avg_sqs : TensorList();
   if (amsgrad && largest.empty()) return false;
-  return Run(
-      {.row = RowNamed<kRow>(),
-       .self = self,
-       .grads = grads,
-       .states = {exp_avgs, exp_avg_sqs, largest},
-       .steps = state_steps,
-       .lr = lr_tensor,
-       .grad_scale = grad_scale,
-       .found_inf = found_inf,
-       .attributes = {Real(lr), Real(beta1), Real(beta2), Real(weight_decay), Real(eps), Flag(maximize)}});
+  return Run({.row = RowNamed<kRow>(),
+              .self = self,
+              .grads = grads,
+              .states = {exp_avgs, exp_avg_sqs, largest},
+              .steps = state_steps,
+              .lr = lr_tensor,
+              .grad_scale = grad_scale,
+              .found_inf = found_inf,
+              .attributes = ops::AttributesOf<ops::FusedAdamCall>({.lr = lr,
+                                                                   .beta1 = beta1,
+                                                                   .beta2 = beta2,
+                                                                   .weight_decay = weight_decay,
+                                                                   .eps = eps,
+                                                                   .maximize = maximize})});
 }
 
 template <const char* kRow, class Op>
@@ -199,8 +201,13 @@ bool RunSgd(TensorList self, TensorList grads, TensorList momenta, const Tensor*
               .lr = lr_tensor,
               .grad_scale = grad_scale,
               .found_inf = found_inf,
-              .attributes = {Real(lr), Real(weight_decay), Real(momentum), Real(dampening), Flag(nesterov),
-                             Flag(maximize), Flag(is_first_step)}});
+              .attributes = ops::AttributesOf<ops::FusedSgdCall>({.lr = lr,
+                                                                  .weight_decay = weight_decay,
+                                                                  .momentum = momentum,
+                                                                  .dampening = dampening,
+                                                                  .nesterov = nesterov,
+                                                                  .maximize = maximize,
+                                                                  .is_first_step = is_first_step})});
 }
 
 void Sgd(TensorList self, TensorList grads, TensorList momenta, double weight_decay, double momentum,
@@ -237,7 +244,11 @@ bool RunAdagrad(TensorList self, TensorList grads, TensorList state_sums, Tensor
               .lr = lr_tensor,
               .grad_scale = grad_scale,
               .found_inf = found_inf,
-              .attributes = {Real(lr), Real(lr_decay), Real(weight_decay), Real(eps), Flag(maximize)}});
+              .attributes = ops::AttributesOf<ops::FusedAdagradCall>({.lr = lr,
+                                                                      .lr_decay = lr_decay,
+                                                                      .weight_decay = weight_decay,
+                                                                      .eps = eps,
+                                                                      .maximize = maximize})});
 }
 
 void Adagrad(TensorList self, TensorList grads, TensorList state_sums, TensorList state_steps, double lr,

@@ -9,6 +9,7 @@
 
 #include <limits>
 
+#include "proto/ops/families/order.h"
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
@@ -35,8 +36,14 @@ void SortInto(const Tensor& self, int64_t dim, bool descending, const ValuesAndI
   const auto& [values, indices] = out;
   if (values.numel() == 0) return;
   const int64_t k = self.dim() == 0 ? -1 : values.size(dim);
-  Send(SortRow(), {Describe(values), Describe(indices)}, {Describe(self)},
-       {ops::Number::Integer(dim), ops::Number::Integer(descending ? 1 : 0), ops::Number::Integer(k)}, self);
+  Send(SortRow(),
+       ops::SortCall<TensorRef>{.values = Describe(values),
+                                .indices = Describe(indices),
+                                .self = Describe(self),
+                                .dim = dim,
+                                .descending = descending,
+                                .k = k},
+       self);
 }
 
 // Returns the first k elements of each line.

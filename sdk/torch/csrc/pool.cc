@@ -4,6 +4,7 @@
 #include <ATen/native/Pool.h>
 #include <torch/library.h>
 
+#include "proto/ops/families/max_pool.h"
 #include "proto/ops/windows.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/kernel.h"
@@ -21,18 +22,31 @@ struct Windows {
   size_t spatial = 2;
   bool adaptive = true;
   IntArrayRef kernel = {}, stride = {}, padding = {}, dilation = {};
+};
 
-  std::vector<ops::Number> Attributes() const {
-    std::vector<ops::Number> numbers = {ops::Number::Integer(adaptive ? 1 : 0)};
-    const IntArrayRef step = stride.empty() ? kernel : stride;
-    const std::pair<IntArrayRef, int64_t> lists[] = {{kernel, 1}, {step, 1}, {padding, 0}, {dilation, 1}};
-    for (const auto& [list, neutral] : lists) {
-      numbers.push_back(ops::Number::Integer(static_cast<int64_t>(spatial)));
-      for (size_t d = 0; d < spatial; ++d)
-        numbers.push_back(ops::Number::Integer(adaptive ? neutral : ElementOf(list, d)));
-    }
-    return numbers;
+// The attributes of a call.
+struct Attributes {
+  explicit Attributes(const Windows& w)
+      : adaptive(w.adaptive),
+        kernel(ListOf(w, w.kernel, 1)),
+        stride(ListOf(w, w.stride.empty() ? w.kernel : w.stride, 1)),
+        padding(ListOf(w, w.padding, 0)),
+        dilation(ListOf(w, w.dilation, 1)) {}
+  // REQUIRES: this object outlives the call.
+  operator ops::MaxPoolAttributes() const {  // NOLINT(google-explicit-constructor): a view of it
+    return {
+        .adaptive = adaptive, .kernel = kernel, .stride = stride, .padding = padding, .dilation = dilation};
   }
+
+ private:
+  // If the windows are adaptive, their numbers are `neutral`.
+  static ops::NumberList ListOf(const Windows& w, IntArrayRef list, int64_t neutral) {
+    c10::SmallVector<int64_t, ops::kMaxSpatial> numbers(w.spatial, neutral);
+    for (size_t d = 0; d < w.spatial && !w.adaptive; ++d) numbers[d] = ElementOf(list, d);
+    return ops::NumberList(numbers);
+  }
+  const bool adaptive;
+  const ops::NumberList kernel, stride, padding, dilation;
 };
 
 // Makes the results like `values` and `indices`, which have no memory.
@@ -40,8 +54,13 @@ Pair Forward(const Tensor& self, const Windows& windows, const Pair& meta) {
   static const ops::Row& row = ops::RowOf("max_pool2d_with_indices");
   Pair out = {EmptyAs(std::get<0>(meta), self), EmptyAs(std::get<1>(meta), self)};
   const auto& [values, indices] = out;
-  if (values.numel() > 0)
-    Send(row, {Describe(values), Describe(indices)}, {Describe(self)}, windows.Attributes(), self);
+  if (values.numel() == 0) return out;
+  Send(row,
+       ops::MaxPoolCall<TensorRef>{.values = Describe(values),
+                                   .indices = Describe(indices),
+                                   .self = Describe(self),
+                                   .attributes = Attributes(windows)},
+       self);
   return out;
 }
 
@@ -50,7 +69,12 @@ Tensor Backward(const Tensor& gradient, const Tensor& indices, const Windows& wi
   Tensor out = EmptyAs(meta, gradient);
   if (out.numel() == 0) return out;
   if (gradient.numel() == 0) return out.zero_();
-  Send(row, {Describe(out)}, {Describe(gradient), Describe(indices)}, windows.Attributes(), gradient);
+  Send(row,
+       ops::MaxPoolBackwardCall<TensorRef>{.grad_input = Describe(out),
+                                           .grad_output = Describe(gradient),
+                                           .indices = Describe(indices),
+                                           .attributes = Attributes(windows)},
+       gradient);
   return out;
 }
 
@@ -159,8 +183,13 @@ Tensor Unpool(const Tensor& self, const Tensor& indices, IntArrayRef size) {
   Tensor out = size.size() == 2 ? EmptySpatial(self, size)
                                 : at::empty(EmptySpatial(MetaOf(self), size).sizes(), self.options());
   out.zero_();
-  const ops::Number spatial = ops::Number::Integer(static_cast<int64_t>(size.size()));
-  if (self.numel() > 0) Send(row, {Describe(out)}, {Describe(self), Describe(indices)}, {spatial}, self);
+  if (self.numel() == 0) return out;
+  Send(row,
+       ops::MaxUnpoolCall<TensorRef>{.out = Describe(out),
+                                     .self = Describe(self),
+                                     .indices = Describe(indices),
+                                     .spatial = static_cast<int64_t>(size.size())},
+       self);
   return out;
 }
 

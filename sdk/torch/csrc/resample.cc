@@ -6,6 +6,7 @@
 #include <ATen/native/UpSample.h>
 #include <torch/library.h>
 
+#include "proto/ops/families/resample.h"
 #include "proto/ops/windows.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/interpolate_bytes.h"
@@ -48,16 +49,18 @@ void LinearMap::Run(const Tensor& self, const Tensor& out) const {
     out.zero_();
     return;
   }
-  std::vector<ops::Number> attributes = {ops::Number::Integer(static_cast<int64_t>(kind))};
-  for (const bool flag : {transposed, half_pixel, include_padding})
-    attributes.push_back(ops::Number::Integer(flag ? 1 : 0));
-  attributes.push_back(ops::Number::Integer(static_cast<int64_t>(scale.size())));
-  for (const double each : scale) attributes.push_back(ops::Number::Real(each));
-  for (const PerDimension* const list : {&kernel, &stride, &padding}) {
-    attributes.push_back(ops::Number::Integer(static_cast<int64_t>(list->size())));
-    for (const int64_t each : *list) attributes.push_back(ops::Number::Integer(each));
-  }
-  Send(row, {Describe(out)}, {Describe(self)}, attributes, self);
+  Send(row,
+       ops::ResampleCall<TensorRef>{.out = Describe(out),
+                                    .self = Describe(self),
+                                    .kind = static_cast<int64_t>(kind),
+                                    .transposed = transposed,
+                                    .half_pixel = half_pixel,
+                                    .include_padding = include_padding,
+                                    .scale = ops::NumberList(scale),
+                                    .kernel = ops::NumberList(kernel),
+                                    .stride = ops::NumberList(stride),
+                                    .padding = ops::NumberList(padding)},
+       self);
 }
 
 // ---- average pooling

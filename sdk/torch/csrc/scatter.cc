@@ -12,6 +12,7 @@
 #include <ATen/native/ScatterGatherChecks.h>
 #include <torch/library.h>
 
+#include "proto/ops/families/scatter.h"
 #include "proto/ops/invalid_index.h"
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
@@ -51,7 +52,10 @@ void SendScatter(Combination how, const Tensor& out, int64_t dim, const Tensor& 
   const bool rounds = at::isReducedFloatingType(out.scalar_type()) &&
                       (how == Combination::kAdd || how == Combination::kMultiply);
   const Tensor target = rounds ? out.to(at::kFloat) : out;
-  Send(RowOf(how, order), {Describe(target)}, {Describe(index), source}, {ops::Number::Integer(dim)}, target);
+  Send(RowOf(how, order),
+       ops::ScatterCall<TensorRef>{
+           .out = Describe(target), .index = Describe(index), .source = source, .dim = dim},
+       target);
   if (rounds) out.copy_(target);
 }
 

@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include "proto/ops/families/order.h"
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
@@ -41,8 +42,14 @@ Tensor Search(const Tensor& sequence, const Tensor& self, bool narrow, bool righ
     return tensor.scalar_type() == type ? tensor : ContiguousAs(tensor, type);
   };
   const Tensor line = as(sequence), wanted = as(self);
-  Send(row, {Describe(out)}, {Describe(line), Describe(wanted), DescribeIf(sorter)},
-       {ops::Number::Integer(right ? 1 : 0), ops::Number::Integer(narrow ? 1 : 0)}, line);
+  Send(row,
+       ops::SearchCall<TensorRef>{.out = Describe(out),
+                                  .sorted_sequence = Describe(line),
+                                  .self = Describe(wanted),
+                                  .sorter = DescribeIf(sorter),
+                                  .right = right,
+                                  .out_int32 = narrow},
+       line);
   return out;
 }
 

@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "proto/ops/families/segments.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/kernel.h"
@@ -19,10 +20,15 @@ using at::Tensor;
 void ReduceSegments(const ops::Row& row, const Tensor& out, const Tensor& data, const Segments& segments,
                     const OptionalTensor& index, const OptionalTensor& weights, int64_t padding) {
   if (out.numel() == 0) return;
-  Send(row, {Describe(out)},
-       {Describe(data), Describe(segments.begins), Describe(segments.ends), DescribeIf(index),
-        DescribeIf(weights)},
-       {ops::Number::Integer(padding)}, data);
+  Send(row,
+       ops::SegmentsCall<TensorRef>{.out = Describe(out),
+                                    .data = Describe(data),
+                                    .begins = Describe(segments.begins),
+                                    .ends = Describe(segments.ends),
+                                    .index = DescribeIf(index),
+                                    .weights = DescribeIf(weights),
+                                    .padding_idx = padding},
+       data);
 }
 
 Tensor SegmentOf(const Tensor& begins, int64_t count) {
