@@ -76,9 +76,9 @@ TABLE = (
         Variable("LISTEN_PID", "daemon", "set by systemd", "", "The process that the sockets are for."),
         Variable("NOTIFY_SOCKET", "daemon", "set by systemd", "", "Where the daemon reports that it is ready and alive."),
         Variable("WATCHDOG_PID", "daemon", "set by systemd", "", "The process that must report that it is alive."),
-        Variable("WATCHDOG_USEC", "daemon", "set by systemd", "no watchdog", "It must report at least this often, in microseconds."),
+        Variable("WATCHDOG_USEC", "daemon", "set by systemd", "no watchdog", "The longest time between two reports, in microseconds."),
     )),
-    Part("Drivers and vendors' libraries", "Set them for the daemon. Its filter of files then allows their folders, too.", (
+    Part("Drivers and vendors' libraries", "Set them for the daemon. Its confinement allows the folders of the libraries that they name.", (
         Variable("XPUD_BACK_ENDS", DRIVER, "of `cpu`, `cuda`, separated by commas", "all", "The back ends that the driver offers. The daemon sets it for executor processes."),
         Variable("XPUD_CPU_DEVICES", DRIVER, "1 to 16", "1", "Divides the CPU among several devices, for tests. `xpud --test-devices N` sets it."),
         Variable("XPUD_CPU_PLAIN", DRIVER, "`1`", "off", "The CPU's driver offers API 1.3 and none of our extensions, like another vendor's. For tests."),
@@ -88,7 +88,7 @@ TABLE = (
         Variable("XPUD_CUDNN", LIBRARIES, "path", "looked for", "The file of cuDNN 9."),
         Variable("XPUD_CUPTI", LIBRARIES, "path", "looked for", "The file of CUPTI, which measures kernels for profiles."),
         Variable("XPUD_NVRTC", LIBRARIES, "path", "looked for", "The file of NVRTC, which cuDNN needs."),
-        Variable("LD_LIBRARY_PATH", LIBRARIES, "folders", "", "The dynamic linker's. The daemon's filter of files allows these folders."),
+        Variable("LD_LIBRARY_PATH", LIBRARIES, "folders", "", "The dynamic linker's. The daemon's confinement allows these folders."),
         Variable("VIRTUAL_ENV", LIBRARIES, "folder", "", "A Python environment. NVIDIA's libraries are looked for in its packages first."),
         Variable("ZE_ENABLE_ALT_DRIVERS", LIBRARIES, "libraries, separated by commas", "ours and, with an Intel GPU, Intel's",
                  "Level Zero's loader opens these drivers. The daemon sets it unless it is set."),
@@ -97,9 +97,9 @@ TABLE = (
         Variable("XPUD_JOBS", "`tools/*`, tests", "a number", "the cores", "The number of jobs of builds and tests at the same time."),
         Variable("CXX", "`pip install sdk/python`, `build_torch_xpud.py`", "a C++20 compiler", "`clang++-22`, `c++`", "Builds the Python client, or the PyTorch package on another machine."),
         Variable("PYTHONPATH", "`tools/bench`", "folders", "", "Python's own. The benchmarks' folders are put before it."),
-        Variable("TERM", "`xpuctl top`", "a terminal", "", "Python's and others' name of the terminal. `top` draws on it, unless it is `dumb`."),
+        Variable("TERM", "`xpuctl top`", "a terminal", "", "The kind of terminal. `top` redraws in place, unless it is `dumb`."),
     )),
-    Part("Tests", "`tools/test` sets most of them. They are no interface: a test may change them.", (
+    Part("Tests", "Tests and `tools/test` set most of them. They are no interface: they may change.", (
         Variable("XPUD_TEST_DAEMON_FLAGS", "`tests/e2e`, `tests/conformance`", "options", "`--device cpu`", "Options of the daemons that C++ tests start."),
         Variable("XPUD_TEST_DOUBLES", "kernels' tests", "`0`", "on", "`0`: kernels compute doubles with integers, as on a device without them."),
         Variable("XPUD_TEST_FULL", "tests", "set", "off", "Slow tests run completely. `tools/test --full` sets it."),
@@ -119,7 +119,7 @@ TABLE = (
         Variable("XPUD_INJECT_SEED", "`tests/inject`", "a number", "random", "Repeats a run; its first line prints the number."),
         Variable("ONEDNN_MAX_CPU_ISA", "PyTorch's tests", "oneDNN's names", "the CPU's own", "oneDNN's own: the newest instructions that it uses. The tests try older ones."),
     )),
-    Part("Benchmarks", "`tools/bench` sets them for the benchmarks that it runs.", (
+    Part("Benchmarks", "`tools/bench` sets those that `tests/bench` reads.", (
         Variable("XPUD_BENCH_BINARIES", "`tests/bench`", "folder", "", "The programs of the build or bundle."),
         Variable("XPUD_BENCH_ECHO", "`tests/bench`", "HOST:PORT", "", "The server of plain TCP, the baseline of `remote`."),
         Variable("XPUD_BENCH_PLAIN", "`tests/bench`", "`cpu`, `cuda`", "", "The device of plain PyTorch, the baseline."),
