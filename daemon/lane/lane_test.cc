@@ -289,7 +289,7 @@ TEST(ReaderBudgetTest, ReadersGetOneHundredthOfTheTime) {
     spent += taken;
   }
   EXPECT_GE(budget.due_ns(), 100 * spent);
-  EXPECT_LE(budget.due_ns(), 100 * spent + 4 * 99 * 5'000 + 1000) << "each visit counts 5 us more";
+  EXPECT_LE(budget.due_ns(), 100 * spent + 4 * 99 * 25'000 + 1000) << "each visit counts 25 us more";
   budget.Spend(now, now + 60'000'000'000);  // the thread was stopped
   EXPECT_LE(budget.due_ns(), now + 61'000'000'000);
 }

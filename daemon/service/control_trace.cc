@@ -28,7 +28,7 @@ using wire::CommandKind;
 
 constexpr uint64_t kDefaultCommands = 100'000, kMaxCommands = 4'000'000;
 constexpr uint64_t kReply = 4096;  // commands in a reply
-// What is copied in one visit of a lane, which takes 10 to 20 us.
+// What is copied in one visit of a lane, which takes 20 to 40 us.
 constexpr uint64_t kProfilePiece = 1024, kFlightPiece = 2048;
 constexpr size_t kSessionPiece = 64;
 

@@ -140,7 +140,7 @@ def parsed(known: dict[str, list]) -> argparse.Namespace:
                         help="write the result to FILE; with --compare write the comparison, to FILE or standard output")
     parser.add_argument("--save", action="store_true", help="write the result to tests/bench/results/DATE-MACHINE.json")
     parser.add_argument("--smoke", action="store_true", help="run briefly: shows that the benchmarks work, not how fast xpud is")
-    parser.add_argument("--report", action="store_true", help="write the table of tests/bench/README.md from the saved results; runs nothing")
+    parser.add_argument("--report", action="store_true", help="write the table of tests/bench/results/README.md from the files beside it; runs nothing")
     parser.add_argument("--compare", nargs=2, metavar=("OLD", "NEW"),
                         help="show what changed between result files; a side of several runs is FILE,FILE,...; runs nothing")
     arguments = parser.parse_args()

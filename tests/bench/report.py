@@ -1,11 +1,11 @@
-"""The README's table: for each kind of machine, the latest result of each row that has a target."""
+"""The table of results/README.md: for each kind of machine, the latest result of each row that has a target."""
 
 import pathlib
 from collections.abc import Iterable
 
 import results
 
-README = pathlib.Path(__file__).resolve().parent / "README.md"
+PAGE = results.FOLDER / "README.md"
 BEGIN = "<!-- report begin: made by tools/bench --report, do not edit -->\n"
 END = "<!-- report end -->"
 
@@ -62,13 +62,13 @@ def table(documents: list[dict], benchmarks: set[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_table(readme: str, made: str) -> str:
+def with_table(page: str, made: str) -> str:
     """Raises ValueError if there are no markers for the table."""
-    begin, end = readme.find(BEGIN), readme.find(END)
+    begin, end = page.find(BEGIN), page.find(END)
     if not 0 <= begin < end:
         raise ValueError(f"no place for the table; put these two lines there:\n{BEGIN}{END}")
-    return readme[: begin + len(BEGIN)] + made + readme[end:]
+    return page[: begin + len(BEGIN)] + made + page[end:]
 
 
 def write(benchmarks: set[str]) -> None:
-    README.write_text(with_table(README.read_text(), table(results.all_saved(), benchmarks)))
+    PAGE.write_text(with_table(PAGE.read_text(), table(results.all_saved(), benchmarks)))

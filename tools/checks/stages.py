@@ -319,7 +319,7 @@ STAGES = [
     Stage("lint", "include directions and habits; the tests of the lints and of set-up", lint),
     Stage("build", "the release build: all programs, tests and benchmarks; warnings are errors", build, ("setup",)),
     Stage("tidy", "clang-tidy on the sources that changed lately (with --full all), and on a planted fault", clang_tidy, ("build",)),
-    Stage("unit", "unit tests; the README lists the op table's ops", unit, ("build",)),
+    Stage("unit", "unit tests; docs/operators.md lists the op table's ops", unit, ("build",)),
     Stage("asan", "wire, session and driver tests under ASan and UBSan, with planted faults", sanitizer("asan-ubsan"), ("setup",)),
     Stage("tsan", "ring and scheduler tests under TSan, with a planted race", sanitizer("tsan"), ("setup",)),
     Stage("fuzz", "libFuzzer for half a minute per target, and planted faults", fuzz, ("setup",)),

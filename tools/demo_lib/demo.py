@@ -162,7 +162,7 @@ done in {time.monotonic() - began:.0f} s. What to try next:
     {f"PYTHONPATH={ROOT}/build/site " if IN_BUNDLE else ""}{sys.executable} -c "import torch; print((torch.ones(3, device='xpud') * 2).sum())"
     {BINARIES}/xpuctl top                      # while your own processes run on device='xpud'
     tools/demo --all                                  # every docstring
-    tools/bench                                       # the figures in tests/bench/README.md, on this machine""")
+    tools/bench                                       # the figures in tests/bench/results/README.md, on this machine""")
     for reason in short:
         print(f"demo: requirement missed: {reason}", file=sys.stderr)
     return 1 if short else 0

@@ -24,23 +24,23 @@ def document(date, kind, *rows, **more):
 
 
 class Saved(unittest.TestCase):
-    def test_the_readme_has_the_table_of_the_saved_results(self):
-        readme = report.README.read_text()
+    def test_the_page_has_the_table_of_the_saved_results(self):
+        page = report.PAGE.read_text()
         made = report.table(results.all_saved(), set(bench.benchmarks()))
-        self.assertEqual(report.with_table(readme, made), readme, "run tools/bench --report")
+        self.assertEqual(report.with_table(page, made), page, "run tools/bench --report")
 
     def test_files_are_named_after_date_and_kind_of_machine(self):
-        for path in results.FOLDER.iterdir():
+        for path in results.FOLDER.glob("*.json"):
             saved = results.read(path)
             self.assertTrue(path.name.startswith(f"{saved['date'][:10]}-{saved['machine']['kind']}"), path.name)
 
     def test_files_name_no_host_and_no_path_of_a_machine(self):
-        for path in results.FOLDER.iterdir():
+        for path in results.FOLDER.glob("*.json"):
             self.assertLessEqual(results.read(path)["machine"].keys(), {"kind", "cores", "model", "gpu", "linux", "torch"}, path.name)
             self.assertIsNone(re.search(r"/(home|root|tmp|work|mnt|opt|usr)/", path.read_text()), path.name)
 
     def test_rows_have_the_fields_of_a_row(self):
-        for path in results.FOLDER.iterdir():
+        for path in results.FOLDER.glob("*.json"):
             for saved in results.read(path)["rows"]:
                 self.assertLessEqual(saved.keys() - row(1).keys(), {"note", "retired"}, path.name)
                 self.assertLessEqual(row(1).keys() - saved.keys(), {"canary_ms"}, path.name)

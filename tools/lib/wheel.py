@@ -89,8 +89,9 @@ def glibc_of(paths: list[pathlib.Path]) -> tuple[int, ...]:
 
 
 def add_licences(folder: pathlib.Path, borrowed: dict[str, pathlib.Path]) -> None:
-    """Copies the licences of Debian's libraries, of LLVM (linked in) and of oneDNN."""
+    """Copies the licences of xpud, of Debian's libraries, of LLVM (linked in) and of oneDNN."""
     folder.mkdir()
+    shutil.copy(ROOT / "LICENSE", folder / "xpud.txt")
     # Looks the path up by its end, because dpkg has some files under /lib that are in /usr/lib.
     owners = {output("dpkg-query", "-S", f"*/{path.resolve().parent.name}/{path.resolve().name}").split(":")[0] for path in borrowed.values()} | {"llvm-22-dev"}
     for owner in sorted(owners):
@@ -102,7 +103,7 @@ def add_licences(folder: pathlib.Path, borrowed: dict[str, pathlib.Path]) -> Non
 def describe(project: dict, torch: str, tag: str, info: pathlib.Path) -> None:
     wants = [f"{name}=={torch}.*" if name == "torch" else name for name in project["dependencies"]]
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\nSummary: {project['description']}\n"
-                                   f"Requires-Python: {project['requires-python']}\n" + "".join(f"Requires-Dist: {want}\n" for want in wants))
+                                   f"License: {project['license']}\nRequires-Python: {project['requires-python']}\n" + "".join(f"Requires-Dist: {want}\n" for want in wants))
     (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nGenerator: xpud\nRoot-Is-Purelib: false\nTag: {tag}\n")
     groups = project["entry-points"]
     (info / "entry_points.txt").write_text("".join(f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in entries.items())

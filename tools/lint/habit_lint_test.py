@@ -1,6 +1,10 @@
 """The habit lint reports its habits, and only those."""
 
+import pathlib
+import re
+import tempfile
 import unittest
+from unittest import mock
 
 import habit_lint
 
@@ -34,7 +38,18 @@ class HabitLint(unittest.TestCase):
     def test_long_lines_of_a_readme(self):
         self.assert_found("daemon/x/README.md", "x" * 161)
         self.assert_clean("daemon/x/README.md", "x" * 160, "| " + "x" * 200 + " |", "    " + "x" * 200)
+        self.assert_found("docs/x.md", "x" * 161)
         self.assert_clean("daemon/x/x.py", "x" * 161)
+
+    def test_every_exemption_is_needed(self):
+        self.assertEqual(habit_lint.idle_exemptions(pathlib.Path(__file__).resolve().parents[2]), [])
+        gone = habit_lint.Habit(re.compile("x"), re.compile("x"), "y", ("README.md", "gone.h"))
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(habit_lint, "HABITS", (gone,)):
+            root = pathlib.Path(folder)
+            (root / "README.md").write_text("no such habit\n")
+            self.assertEqual(len(habit_lint.idle_exemptions(root)), 2)
+            (root / "README.md").write_text("an x\n")
+            self.assertEqual(len(habit_lint.idle_exemptions(root)), 1)
 
 
 if __name__ == "__main__":

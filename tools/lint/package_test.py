@@ -21,6 +21,13 @@ class Packages(unittest.TestCase):
         section = re.search(r"^## Debian packages$.*?^## ", (ROOT / "deploy/README.md").read_text(), re.M | re.S)[0]
         self.assertEqual(sorted(re.findall(r"^\| `([\w-]+)` \|", section, re.M)), sorted(packages))
 
+    def test_all_packages_have_the_licence(self):
+        self.assertIn("Apache License\n                           Version 2.0", (ROOT / "LICENSE").read_text())
+        self.assertRegex((DEBIAN / "copyright").read_text(), r"Files: \*\nCopyright: .*The xpud authors\nLicense: Apache-2.0\n")
+        for project in ("sdk/python", "sdk/torch/python"):
+            self.assertIn('\nlicense = "Apache-2.0"\n', (ROOT / project / "pyproject.toml").read_text())
+        self.assertTrue((ROOT / "sdk/python/LICENSE").samefile(ROOT / "LICENSE"))  # pip takes no file from outside the project
+
     def test_a_container_starts_the_daemon_with_the_words_that_the_unit_has(self):
         entry = json.loads(re.search(r"^ENTRYPOINT (.*)$", (ROOT / "deploy/Containerfile").read_text(), re.M)[1])
         unit = re.search(r"^ExecStart=\S+/xpud (.*)$", (ROOT / "deploy/systemd/xpud.service").read_text(), re.M)[1]

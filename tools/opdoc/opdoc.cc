@@ -82,8 +82,8 @@ int Main(const std::string& path, bool check) {
   }
   if (!check) return (std::ofstream(path) << *updated).flush() ? 0 : 1;
   if (*updated == content.str()) return 0;
-  std::fprintf(stderr, "opdoc: the table of ops in %s is not the op table's; run opdoc on it\n",
-               path.c_str());
+  std::fprintf(stderr, "opdoc: the table of ops in %s is not the op table's; run \"opdoc %s\"\n",
+               path.c_str(), path.c_str());
   return 1;
 }
 

@@ -40,7 +40,10 @@ class Wheel(unittest.TestCase):
         for name in ("xpud/_xpud.abi3.so", "xpud/py.typed", "xpud/__init__.pyi", "xpud/ops.pyi", "xpud/_xpud.pyi"):
             self.assertIn(name, names)
         self.assertLess(self.wheel.stat().st_size, 5_000_000)
-        self.assertIn(b"Requires-Python: >=3.9", zipfile.ZipFile(self.wheel).read(next(n for n in names if n.endswith("METADATA"))))
+        metadata = zipfile.ZipFile(self.wheel).read(next(n for n in names if n.endswith("METADATA")))
+        self.assertIn(b"Requires-Python: >=3.9", metadata)
+        self.assertIn(b"License-Expression: Apache-2.0", metadata)
+        self.assertTrue(any(n.endswith("licenses/LICENSE") for n in names))
 
     def test_it_computes_and_needs_no_torch(self):
         out = self.run_there("import sys, xpud; print(xpud.__file__, xpud.__version__); print((xpud.arange(3) + 1).tolist(), 'torch' in sys.modules)")
