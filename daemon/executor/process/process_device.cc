@@ -18,8 +18,6 @@
 namespace xpud::executor::process {
 namespace {
 
-// Small, so that scheduling decisions take effect soon, but enough to keep the executor busy.
-constexpr size_t kMaxBacklog = 96 << 10;
 constexpr auto kWaitForExecutor = std::chrono::seconds(30);
 
 }  // namespace
@@ -50,7 +48,10 @@ class ProcessDevice::SharedHostMemory final : public HostMemory {
 };
 
 ProcessDevice::ProcessDevice(ProcessDeviceOptions options, Addresses addresses)
-    : options_(std::move(options)), addresses_(std::move(addresses)), background_(options_.wake) {}
+    : options_(std::move(options)),
+      addresses_(std::move(addresses)),
+      rings_(options_.command.rings),
+      background_(options_.wake) {}
 
 absl::StatusOr<std::unique_ptr<ProcessDevice>> ProcessDevice::Create(ProcessDeviceOptions options,
                                                                      std::unique_ptr<ExecutorProcess> first) {
@@ -61,6 +62,7 @@ absl::StatusOr<std::unique_ptr<ProcessDevice>> ProcessDevice::Create(ProcessDevi
       new ProcessDevice(std::move(options), {std::move(chunks), std::move(hosts), std::move(clients)}));
   device->properties_ = first->properties();
   device->process_ = std::move(first);
+  device->rings_.Connect(device->process_->rings());
   device->Publish(device->process_);
   ASSIGN_OR_RETURN(device->probe_words_, device->AllocateHost(kMaxQueues * sizeof(uint64_t)));
   device->StartSpare();
@@ -79,7 +81,7 @@ ProcessDevice::~ProcessDevice() {
 // ---- memory
 
 absl::StatusOr<std::unique_ptr<Chunk>> ProcessDevice::AllocateChunk(uint64_t bytes) {
-  if (!online()) return absl::UnavailableError("the device's executor is being replaced");
+  if (!rings_.online()) return absl::UnavailableError("the device's executor is being replaced");
   // CUDA puts memory of its own, such as the stacks of kernels, where a chunk was freed. Such addresses stay
   // taken.
   constexpr int kMaxTries = 64;
@@ -105,7 +107,7 @@ absl::Status ProcessDevice::AddHostMemory(uint64_t address, uint64_t bytes, std:
   const Memory memory = {bytes, std::move(fd), Memory::Kind::kHost};
   // If there is no executor yet, the next one gets the memory when it starts; likewise if this one has just
   // been lost.
-  absl::Status given = online() ? Give(*process_, address, memory) : absl::OkStatus();
+  absl::Status given = rings_.online() ? Give(*process_, address, memory) : absl::OkStatus();
   if (!given.ok() && !absl::IsUnavailable(given)) return given;
   memory_[address] = memory;
   return absl::OkStatus();
@@ -135,8 +137,8 @@ void ProcessDevice::RemoveMemory(uint64_t address) {
   if (found != memory_.end()) {
     const Memory memory = std::move(found->second);
     memory_.erase(found);
-    if (online() && memory.kind != Memory::Kind::kClient) TakeBack(*process_, address, memory);
-    if (online() && memory.kind == Memory::Kind::kClient)
+    if (rings_.online() && memory.kind != Memory::Kind::kClient) TakeBack(*process_, address, memory);
+    if (rings_.online() && memory.kind == Memory::Kind::kClient)
       background_.Run([process = process_, address, memory] { TakeBack(*process, address, memory); }, [] {});
   }
   addresses_.chunks.Return(address);
@@ -198,7 +200,7 @@ void ProcessDevice::FinishImport(const std::shared_ptr<ClientImport>& import) {
     addresses_.clients.Return(import->there);
     return import->done(import->status);
   }
-  if (!online() || import->process != process_) return Import(import);
+  if (!rings_.online() || import->process != process_) return Import(import);
   memory_[import->there] = import->memory;
   import->done(std::make_unique<SharedHostMemory>(*this, import->here, import->there, Mapping()));
 }
@@ -206,141 +208,18 @@ void ProcessDevice::FinishImport(const std::shared_ptr<ClientImport>& import) {
 // ---- queues
 
 absl::StatusOr<std::unique_ptr<DeviceQueue>> ProcessDevice::CreateQueue(int priority, uint64_t owner) {
-  const auto free = std::find(queues_.begin(), queues_.end(), nullptr);
-  if (free == queues_.end() && queues_.size() == kMaxQueues)
-    return absl::ResourceExhaustedError(
-        absl::StrCat("too many queues on the device (", kMaxQueues, "); destroy some first"));
-  const auto slot = static_cast<uint32_t>(free - queues_.begin());
-  if (slot == queues_.size()) {
-    queues_.push_back(nullptr);
-    appended_.push_back(0);
-  }
-  auto queue = std::make_unique<ProcessQueue>(*this, slot % rings(), slot, owner, priority, appended_[slot]);
-  queues_[slot] = queue.get();
-  if (online()) process_->ring(queue->ring()).pages().reports[slot].raised.store(0);
+  ASSIGN_OR_RETURN(const uint32_t slot, queues_.FindFree());
+  auto queue = std::make_unique<ProcessQueue>(rings_, kernels_, queues_, slot, owner, priority);
   if (incomplete_.contains(owner)) queue->Rewind(0);  // held back like its owner's other queues
   queue->SendCreation();  // if the ring is full, it is sent with the first command
   return queue;
 }
 
-void ProcessDevice::RemoveQueue(ProcessQueue& queue) {
-  queues_[queue.slot()] = nullptr;
-  appended_[queue.slot()] = queue.appended();
-  queue.SendDestruction();
-}
-
-bool ProcessDevice::HasReport(const ProcessQueue& queue) const {
-  return process_ != nullptr &&
-         process_->ring(queue.ring()).pages().reports[queue.slot()].raised.load(std::memory_order_acquire) !=
-             0;
-}
-
-absl::Status ProcessDevice::TakeReport(const ProcessQueue& queue) {
-  if (!HasReport(queue)) return absl::OkStatus();
-  QueueReport& report = process_->ring(queue.ring()).pages().reports[queue.slot()];
-  absl::Status status(static_cast<absl::StatusCode>(report.code), transport::GetText(report.text));
-  report.raised.store(0, std::memory_order_release);
-  return status.ok() ? absl::InternalError("an executor's report without an error") : status;
-}
-
-// ---- the ring
-
-bool ProcessDevice::HasRoom(size_t ring) const {
-  return online() && process_->ring(ring).BacklogIsBelow(kMaxBacklog);
-}
-
-uint64_t ProcessDevice::position(size_t ring) const { return process_->ring(ring).position(); }
-
-uint64_t ProcessDevice::Taken(size_t ring) const {
-  return process_->ring(ring).control().head.load(std::memory_order_acquire);
-}
-
-bool ProcessDevice::Send(size_t index, std::span<const std::byte> messages) {
-  PrivateRing& ring = process_->ring(index);
-  std::byte* const target = ring.Reserve(messages.size());
-  if (target == nullptr) return false;
-  std::memcpy(target, messages.data(), messages.size());
-  ring.Commit(messages.size());
-  return true;
-}
-
-void ProcessDevice::WakeExecutor(size_t ring) {
-  if (online()) process_->ring(ring).Wake();
-}
-
-uint32_t ProcessDevice::Register(const kernels::Kernel& kernel) {
-  if (kernel.index >= kernels_.size()) kernels_.resize(kernel.index + 1);
-  kernels_[kernel.index].kernel = &kernel;
-  return kernel.index;
-}
-
-bool ProcessDevice::SendModule(size_t ring, const kernels::ModuleImage& image, ModuleRecord& record) {
-  if ((record.loaded >> ring & 1) != 0) return true;
-  MessageBuffer module;
-  module.Add(MessageKind::kLoadModule, 0, std::string_view(image.bytes)).load = {
-      image.bytes.size(), static_cast<uint32_t>(image.format), record.number};
-  if (!Send(ring, module.bytes())) return false;
-  record.loaded |= 1u << ring;
-  return true;
-}
-
-ProcessDevice::ModuleRecord& ProcessDevice::RecordOf(const kernels::ModuleImage& image) {
-  const auto [module, is_new] = modules_.try_emplace(&image);
-  if (!is_new) return module->second;
-  module->second.number = static_cast<uint32_t>(modules_.size() + free_modules_.size() - 1);
-  if (free_modules_.empty()) return module->second;
-  module->second.number = free_modules_.back();
-  free_modules_.pop_back();
-  return module->second;
-}
-
 void ProcessDevice::Forget(std::vector<const kernels::Kernel*>& kernels) {
-  for (KernelRecord& record : kernels_) record.needed = false;
-  for (ProcessQueue* queue : queues_) {
-    if (queue != nullptr) queue->ForEachKernel([&](uint32_t kernel) { kernels_[kernel].needed = true; });
-  }
-  std::erase_if(kernels, [&](const kernels::Kernel* kernel) { return Forget(*kernel); });
-}
-
-// The unload message comes after all launches of the kernel, which are done. A replacement executor never
-// loads it.
-bool ProcessDevice::Forget(const kernels::Kernel& kernel) {
-  if (kernel.index >= kernels_.size() || kernels_[kernel.index].kernel != &kernel) return true;
-  KernelRecord& record = kernels_[kernel.index];
-  if (record.needed) return false;
-  const auto module = modules_.find(kernel.module);
-  if (module != modules_.end()) {
-    MessageBuffer unload;
-    Message& message = unload.Add(MessageKind::kUnloadKernel, 0);
-    message.kernel = kernel.index;
-    message.load = {0, 0, module->second.number};
-    for (size_t ring = 0; ring < rings() && online(); ++ring) {
-      if ((module->second.loaded >> ring & 1) == 0) continue;
-      if (!Send(ring, unload.bytes())) return false;
-      record.loaded &= ~(1u << ring);
-      module->second.loaded &= ~(1u << ring);
-    }
-    free_modules_.push_back(module->second.number);
-    modules_.erase(module);
-  }
-  record = {};
-  return true;
-}
-
-bool ProcessDevice::SendKernel(size_t ring, uint32_t index) {
-  KernelRecord& record = kernels_[index];
-  if ((record.loaded >> ring & 1) != 0) [[likely]]
-    return true;
-  const kernels::Kernel& kernel = *record.kernel;
-  ModuleRecord& module = RecordOf(*kernel.module);
-  if (!SendModule(ring, *kernel.module, module)) return false;
-  MessageBuffer load;
-  Message& message = load.Add(MessageKind::kLoadKernel, 0, std::string_view(kernel.entry));
-  message.kernel = index;
-  message.load = {kernel.entry.size(), 0, module.number};
-  if (!Send(ring, load.bytes())) return false;
-  record.loaded |= 1u << ring;
-  return true;
+  absl::flat_hash_set<uint32_t> needed;
+  queues_.ForEach(
+      [&](ProcessQueue& queue) { queue.ForEachKernel([&](uint32_t kernel) { needed.insert(kernel); }); });
+  kernels_.Unload(kernels, needed);
 }
 
 // ---- other threads
@@ -411,30 +290,16 @@ ExecutorStatus ProcessDevice::executor() const {
   return {process_ != nullptr && state_ != State::kReplacing ? process_->pid() : 0, replaced_};
 }
 
-uint32_t ProcessDevice::Trace(bool on) {
-  traces_ = on;
-  return online() ? times().Want(on) : 0;
-}
-
-bool ProcessDevice::Traced(uint32_t ticket) const { return !online() || times().Reached(ticket); }
-
 // Also after the end of the trace: of work that ended before.
 void ProcessDevice::TakeTimes() {
-  times().Take([&](const TimesExchange::Entry& entry) {
-    if (entry.queue >= queues_.size() || queues_[entry.queue] == nullptr) return;
+  rings_.times().Take([&](const TimesExchange::Entry& entry) {
+    ProcessQueue* const queue = queues_.Find(entry.queue);
+    if (queue == nullptr) return;
     const WorkTime& time = entry.time;
     const bool one = time.what == WorkTime::What::kRan || time.what == WorkTime::What::kAppended;
     const bool several = time.what == WorkTime::What::kReplayed && time.count <= kMaxBatchLaunches;
-    if (time.began_ns <= time.ended_ns && (several || (one && time.count == 1)))
-      queues_[entry.queue]->AddTime(time);
+    if (time.began_ns <= time.ended_ns && (several || (one && time.count == 1))) queue->AddTime(time);
   });
-}
-
-uint64_t ProcessDevice::replayed_launches() const {
-  uint64_t sum = 0;
-  for (size_t i = 0; process_ != nullptr && i < rings(); ++i)
-    sum += process_->ring(i).control().replayed.load(std::memory_order_relaxed);
-  return sum;
 }
 
 int ProcessDevice::alarm_fd() const { return process_ != nullptr ? process_->pidfd() : -1; }

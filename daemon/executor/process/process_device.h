@@ -25,7 +25,10 @@
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/process/address_space.h"
 #include "daemon/executor/process/executor_process.h"
+#include "daemon/executor/process/executor_rings.h"
+#include "daemon/executor/process/kernel_table.h"
 #include "daemon/executor/process/process_queue.h"
+#include "daemon/executor/process/queue_slots.h"
 #include "proto/base/mutex.h"
 
 namespace xpud::executor::process {
@@ -60,24 +63,9 @@ class ProcessDevice final : public Device {
   ExecutorStatus executor() const override;
   void SetCommandLimit(std::chrono::milliseconds limit) override { options_.command_limit = limit; }
   std::string loss() const override { return loss_; }
-  uint64_t replayed_launches() const override;
-  uint32_t Trace(bool on) override;
-  bool Traced(uint32_t ticket) const override;
-  bool tracing() const { return traces_ && online() && times().active(); }
-
-  // Used by ProcessQueue.
-  bool online() const { return state_ != State::kReplacing && state_ != State::kLost; }
-  bool HasRoom(size_t ring) const;
-  uint64_t position(size_t ring) const;
-  bool Send(size_t ring, std::span<const std::byte> messages);
-  void WakeExecutor(size_t ring);
-  uint32_t Register(const kernels::Kernel& kernel);
-  bool SendKernel(size_t ring, uint32_t kernel);  // if the ring's executor thread has not loaded it
-  void CountRun(uint32_t kernel) { ++kernels_[kernel].runs; }
-  uint64_t runs(uint32_t kernel) const { return kernels_[kernel].runs; }
-  bool HasReport(const ProcessQueue& queue) const;
-  absl::Status TakeReport(const ProcessQueue& queue);
-  void RemoveQueue(ProcessQueue& queue);
+  uint64_t replayed_launches() const override { return rings_.replayed_launches(); }
+  uint32_t Trace(bool on) override { return rings_.Trace(on); }
+  bool Traced(uint32_t ticket) const override { return rings_.Traced(ticket); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -99,16 +87,6 @@ class ProcessDevice final : public Device {
     bool operator==(const Memory&) const = default;
   };
   using MemoryMap = std::map<uint64_t, Memory>;  // by address
-  struct KernelRecord {
-    const kernels::Kernel* kernel = nullptr;
-    uint64_t runs = 0;    // count of completed launches
-    uint32_t loaded = 0;  // bit r: loaded by ring r of this executor
-    bool needed = false;  // by unfinished work; computed by Forget
-  };
-  struct ModuleRecord {
-    uint32_t number = 0;
-    uint32_t loaded = 0;  // as above
-  };
   enum class Ending { kEnded, kFaulted, kHung };  // how the executor was lost
   using Process = std::shared_ptr<ExecutorProcess>;
   // The import of a client's memory. Belongs to the background thread until its continuation runs.
@@ -136,13 +114,6 @@ class ProcessDevice final : public Device {
   void FinishImport(const std::shared_ptr<ClientImport>& import);
   static absl::Status Give(ExecutorProcess& process, uint64_t address, const Memory& memory);
   static void TakeBack(ExecutorProcess& process, uint64_t address, const Memory& memory);
-  bool SendModule(size_t ring, const kernels::ModuleImage& image, ModuleRecord& record);
-  ModuleRecord& RecordOf(const kernels::ModuleImage& image);
-  bool Forget(const kernels::Kernel& kernel);
-  size_t rings() const { return options_.command.rings; }
-  uint64_t Taken(size_t ring) const;  // ring position that the executor has reached
-
-  TimesExchange& times() const { return process_->ring(0).pages().times; }
   void TakeTimes();
 
   // Replacement.
@@ -164,7 +135,6 @@ class ProcessDevice final : public Device {
   void Blame(uint64_t owner, std::string reason);
   void Probe();
   void ProbeNext();
-  std::vector<ProcessQueue*> QueuesOf(uint64_t owner) const;
   void StartSpare();
   absl::Status KeepSpare() ABSL_LOCKS_EXCLUDED(published_mutex_);
 
@@ -173,12 +143,9 @@ class ProcessDevice final : public Device {
   State state_ = State::kOnline;
   std::shared_ptr<ExecutorProcess> process_;
   MemoryMap memory_;
-  std::vector<ProcessQueue*> queues_;  // by slot; null: free
-  std::vector<uint64_t> appended_;     // by slot: DeviceQueue::appended of its last queue
-  bool traces_ = false;
-  std::vector<KernelRecord> kernels_;  // by Kernel::index
-  absl::flat_hash_map<const kernels::ModuleImage*, ModuleRecord> modules_;
-  std::vector<uint32_t> free_modules_;       // numbers of unloaded modules
+  ExecutorRings rings_;
+  KernelTable kernels_{rings_};
+  QueueSlots queues_;
   std::unique_ptr<HostMemory> probe_words_;  // one word per queue slot
   Clock::time_point last_check_;
   struct Head {

@@ -24,7 +24,7 @@ double Milliseconds(std::chrono::steady_clock::duration time) {
 
 std::vector<Verdict> ProcessDevice::Poll() {
   background_.FinishDone();
-  if (online()) TakeTimes();
+  if (rings_.online()) TakeTimes();
   switch (state_) {
     case State::kOnline:
       CheckHealth();
@@ -44,9 +44,7 @@ std::vector<Verdict> ProcessDevice::Poll() {
 
 // Sends messages for which the ring had no space earlier.
 void ProcessDevice::SendPending() {
-  for (ProcessQueue* queue : queues_) {
-    if (queue != nullptr && online()) queue->SendRest();
-  }
+  queues_.ForEach([](ProcessQueue& queue) { queue.SendRest(); });
 }
 
 void ProcessDevice::CheckHealth() {
@@ -54,13 +52,8 @@ void ProcessDevice::CheckHealth() {
   if (now - last_check_ < kCheckInterval) return;
   last_check_ = now;
   const bool ended = process_->Ended();  // must be read before the reason in shared memory
-  for (size_t r = 0; r < rings(); ++r) {
-    const RingControl& control = process_->ring(r).control();
-    if (control.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ExecutorState::kDeviceLost)) {
-      Lose(Ending::kFaulted, absl::StrCat("its device faulted: ", transport::GetText(control.reason)));
-      return;
-    }
-  }
+  if (const auto fault = rings_.Fault())
+    return Lose(Ending::kFaulted, absl::StrCat("its device faulted: ", *fault));
   if (ended) {
     process_->hung() ? Lose(Ending::kHung, "it did not answer") : Lose(Ending::kEnded, "it ended");
     return;
@@ -81,16 +74,16 @@ void ProcessDevice::CheckHang() {
     if (age >= about && std::find(hung.begin(), hung.end(), queue.owner()) == hung.end())
       hung.push_back(queue.owner());
   };
-  heads_.resize(rings());
-  for (size_t r = 0; r < rings(); ++r) {
-    const uint64_t taken = Taken(r);
-    if (heads_[r].position != taken || taken == position(r)) heads_[r] = {taken, now};
-    for (ProcessQueue* queue : queues_) {
-      if (queue == nullptr || queue->ring() != r) continue;
-      if (queue->HasUnreachedMark(taken)) add(*queue, now - queue->last_progress());
-      if (now - heads_[r].since >= limit && queue->Holds(taken)) add(*queue, now - heads_[r].since);
-    }
+  heads_.resize(rings_.count());
+  for (size_t r = 0; r < heads_.size(); ++r) {
+    const uint64_t taken = rings_.taken(r);
+    if (heads_[r].position != taken || taken == rings_.position(r)) heads_[r] = {taken, now};
   }
+  queues_.ForEach([&](ProcessQueue& queue) {
+    const Head& head = heads_[queue.ring()];
+    if (queue.HasUnreachedMark(head.position)) add(queue, now - queue.last_progress());
+    if (now - head.since >= limit && queue.Holds(head.position)) add(queue, now - head.since);
+  });
   if (!over) return;
   hung_ = std::move(hung);
   Lose(Ending::kHung,
@@ -104,6 +97,7 @@ void ProcessDevice::Lose(Ending ending, const std::string& what) {
   lost_at_ = Clock::now();
   spdlog::warn("executor_lost device={} pid={} reason=\"{}\"", options_.index, process_->pid(), what);
   state_ = State::kReplacing;
+  rings_.TakeOffline();
   StartReplacement();
 }
 
@@ -175,17 +169,17 @@ void ProcessDevice::FinishReplacement() {
   Replacement replacement = std::exchange(replacement_, {});
   if (process_ != nullptr) {
     // The old executor has ended, so its progress is final.
-    for (ProcessQueue* queue : queues_) {
-      if (queue == nullptr) continue;
-      queue->KeepReport();
-      queue->Rewind(Taken(queue->ring()));
-    }
+    queues_.ForEach([&](ProcessQueue& queue) {
+      queue.KeepReport();
+      queue.Rewind(rings_.taken(queue.ring()));
+    });
     if (!hung_.empty()) {
       Suspect(std::exchange(hung_, {}));
     } else {
       if (!replacement.end.text.empty()) absl::StrAppend(&loss_, " (", replacement.end.text, ")");
       FindSuspects(replacement.end.from_outside && !replacement.end.ours);
     }
+    rings_.Disconnect();
     process_ = nullptr;
   }
   const absl::Status adopted =
@@ -203,9 +197,9 @@ void ProcessDevice::FinishReplacement() {
   }
   state_ = State::kLost;
   Publish(nullptr);
-  for (ProcessQueue* queue : queues_) {
-    if (queue != nullptr) Blame(queue->owner(), absl::StrCat("the device is lost: ", adopted.message()));
-  }
+  queues_.ForEach([&](ProcessQueue& queue) {
+    Blame(queue.owner(), absl::StrCat("the device is lost: ", adopted.message()));
+  });
 }
 
 // Applies the changes of memory since the replacer began.
@@ -226,20 +220,19 @@ absl::Status ProcessDevice::Adopt(Replacement replacement) {
       RETURN_IF_ERROR(Give(*process_, address, part));
     }
   }
-  for (KernelRecord& record : kernels_) record.loaded = 0;
-  for (auto& [image, record] : modules_) record.loaded = 0;
+  kernels_.ForgetLoaded();
   heads_.clear();
   ++replaced_;
+  rings_.Connect(process_->rings());
   Publish(process_);
-  if (traces_) times().Want(true);
   state_ = suspects_.empty() ? State::kOnline : State::kProbing;
   probe_sent_ = false;
-  for (ProcessQueue* queue : queues_) {
-    if (queue == nullptr || IsSuspect(queue->owner()) || incomplete_.contains(queue->owner())) continue;
-    queue->Release();
-    queue->SendRest();
-  }
-  for (size_t r = 0; r < rings(); ++r) WakeExecutor(r);
+  queues_.ForEach([&](ProcessQueue& queue) {
+    if (IsSuspect(queue.owner()) || incomplete_.contains(queue.owner())) return;
+    queue.Release();
+    queue.SendRest();
+  });
+  for (size_t r = 0; r < rings_.count(); ++r) rings_.Wake(r);
   spdlog::info("executor_replaced device={} pid={} after_ms={:.0f} suspects={}", options_.index,
                process_->pid(), Milliseconds(Clock::now() - lost_at_), suspects_.size());
   StartSpare();
@@ -267,23 +260,16 @@ void ProcessDevice::FinishGiving(uint64_t owner, const absl::Status& given) {
     Blame(owner, absl::StrCat("the replacement executor cannot import its host memory: ", given.message()));
     return;
   }
-  if (!online() || IsSuspect(owner)) return;
-  for (ProcessQueue* queue : QueuesOf(owner)) {
+  if (!rings_.online() || IsSuspect(owner)) return;
+  for (ProcessQueue* queue : queues_.Of(owner)) {
     queue->Release();
     queue->SendRest();
-    WakeExecutor(queue->ring());
+    rings_.Wake(queue->ring());
   }
 }
 
 bool ProcessDevice::IsSuspect(uint64_t owner) const {
   return std::find(suspects_.begin(), suspects_.end(), owner) != suspects_.end();
-}
-
-std::vector<ProcessQueue*> ProcessDevice::QueuesOf(uint64_t owner) const {
-  std::vector<ProcessQueue*> found;
-  std::copy_if(queues_.begin(), queues_.end(), std::back_inserter(found),
-               [&](ProcessQueue* queue) { return queue != nullptr && queue->owner() == owner; });
-  return found;
 }
 
 void ProcessDevice::FindSuspects(bool from_outside) {
@@ -296,11 +282,10 @@ void ProcessDevice::FindSuspects(bool from_outside) {
     return;
   }
   std::vector<uint64_t> owners;
-  for (ProcessQueue* queue : queues_) {
-    const bool known =
-        queue != nullptr && std::find(owners.begin(), owners.end(), queue->owner()) != owners.end();
-    if (queue != nullptr && queue->started() != 0 && !known) owners.push_back(queue->owner());
-  }
+  queues_.ForEach([&](ProcessQueue& queue) {
+    const bool known = std::ranges::find(owners, queue.owner()) != owners.end();
+    if (queue.started() != 0 && !known) owners.push_back(queue.owner());
+  });
   Suspect(std::move(owners));
 }
 
@@ -308,7 +293,7 @@ void ProcessDevice::Suspect(std::vector<uint64_t> owners) {
   std::map<uint64_t, uint64_t> proven;
   for (const uint64_t owner : owners) {
     proven[owner] = UINT64_MAX;
-    for (ProcessQueue* queue : QueuesOf(owner))
+    for (ProcessQueue* queue : queues_.Of(owner))
       proven[owner] = std::min(proven[owner], queue->MinCompletedRuns());
   }
   std::sort(owners.begin(), owners.end(), [&](uint64_t a, uint64_t b) { return proven[a] > proven[b]; });
@@ -317,7 +302,7 @@ void ProcessDevice::Suspect(std::vector<uint64_t> owners) {
 }
 
 void ProcessDevice::Blame(uint64_t owner, std::string reason) {
-  for (ProcessQueue* queue : QueuesOf(owner)) queue->Forget();
+  for (ProcessQueue* queue : queues_.Of(owner)) queue->Forget();
   std::erase(suspects_, owner);
   const bool known = std::any_of(verdicts_.begin(), verdicts_.end(),
                                  [&](const Verdict& verdict) { return verdict.owner == owner; });
@@ -326,13 +311,13 @@ void ProcessDevice::Blame(uint64_t owner, std::string reason) {
 
 // Replays the first suspect's commands. When they are done, the suspect continues like the others.
 void ProcessDevice::Probe() {
-  while (!suspects_.empty() && QueuesOf(suspects_.front()).empty()) ProbeNext();
+  while (!suspects_.empty() && queues_.Of(suspects_.front()).empty()) ProbeNext();
   if (suspects_.empty()) {
     state_ = State::kOnline;
     return;
   }
   auto* const words = reinterpret_cast<uint64_t*>(probe_words_->address());
-  const std::vector<ProcessQueue*> queues = QueuesOf(suspects_.front());
+  const std::vector<ProcessQueue*> queues = queues_.Of(suspects_.front());
   if (!probe_sent_) {
     if (incomplete_.contains(suspects_.front())) return;  // its memory is not imported yet
     for (ProcessQueue* queue : queues) {
@@ -344,8 +329,8 @@ void ProcessDevice::Probe() {
       MessageBuffer mark;
       mark.Add(MessageKind::kWriteValue, queue->slot()).write = {
           reinterpret_cast<uint64_t>(probe_words_->OnDevice(words + queue->slot())), probe_};
-      if (!Send(queue->ring(), mark.bytes())) return;
-      WakeExecutor(queue->ring());
+      if (!rings_.Send(queue->ring(), mark.bytes())) return;
+      rings_.Wake(queue->ring());
     }
     probe_sent_ = true;
   }
@@ -369,7 +354,7 @@ void ProcessDevice::Probe() {
 void ProcessDevice::ProbeNext() {
   suspects_.erase(suspects_.begin());
   probe_sent_ = false;
-  if (suspects_.size() == 1 && !QueuesOf(suspects_.front()).empty()) {
+  if (suspects_.size() == 1 && !queues_.Of(suspects_.front()).empty()) {
     Blame(uint64_t{suspects_.front()},
           absl::StrCat(loss_, "; the work in flight of all other sessions was replayed without a fault"));
   }
