@@ -34,9 +34,7 @@ class ExecutorRings {
   bool Send(size_t ring, std::span<const std::byte> messages) { return rings_[ring].Send(messages); }
   // Ring positions: where the next message goes, and which one the executor has reached.
   uint64_t position(size_t ring) const { return rings_[ring].position(); }
-  uint64_t taken(size_t ring) const {
-    return rings_[ring].control().head.load(std::memory_order_acquire);
-  }
+  uint64_t taken(size_t ring) const { return rings_[ring].control().head.load(std::memory_order_acquire); }
   // Whether more messages may be sent: the executor has little enough to do. False if offline.
   bool HasRoom(size_t ring) const;
   // Call after the last Send of a series. Does nothing if offline.

@@ -1,6 +1,6 @@
-// The kernels that a device's work has used: which threads of the executor have loaded each one, and how often
-// it ran. A thread of the executor loads modules and kernels for its ring only, when the first launch needs
-// them. Owned by ProcessDevice. REQUIRES: the lane's thread.
+// The kernels that a device's work has used: which threads of the executor have loaded each one, and how
+// often it ran. A thread of the executor loads modules and kernels for its ring only, when the first launch
+// needs them. Owned by ProcessDevice. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstddef>
