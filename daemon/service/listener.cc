@@ -403,8 +403,8 @@ absl::Status Listener::StartProfile(lane::Lanes& lanes, uint64_t key, const Clie
   }
   lane::Lane& lane = lanes[request.id];
   lane.Post([this, &lanes, &lane, key, request, session = client.session->id()] {
-    const absl::Status started = lane.StartClientProfile(session, request.bytes);
-    lane.Trace([this, &lanes, key, request, started] {
+    const absl::Status started = lane.profiles().StartForClient(session, request.bytes);
+    lane.profiles().Settle([this, &lanes, key, request, started] {
       Post([this, &lanes, key, request, started] { Answer(lanes, key, request.id, started); });
     });
   });
@@ -417,9 +417,9 @@ absl::Status Listener::StopProfile(lane::Lanes& lanes, uint64_t key, const Clien
     return absl::InvalidArgumentError("it profiles a device that is not open");
   lane::Lane& lane = lanes[request.id];
   lane.Post([this, &lanes, &lane, key, request, session = client.session->id()] {
-    lane.StopClientProfile(session);
-    lane.Trace([this, &lanes, &lane, key, request, session] {
-      lane.TakeClientProfile(session, [this, &lanes, key, request](const trace::Profile* profile) {
+    lane.profiles().StopForClient(session);
+    lane.profiles().Settle([this, &lanes, &lane, key, request, session] {
+      lane.profiles().TakeForClient(session, [this, &lanes, key, request](const trace::Profile* profile) {
         absl::StatusOr<UniqueFd> written = absl::FailedPreconditionError("no profile was started");
         if (profile != nullptr) written = transport::WriteProfile(ForClient(*profile));
         Post([this, &lanes, key, request,
@@ -447,7 +447,7 @@ void Listener::SendProfile(lane::Lanes& lanes, uint64_t key, const transport::Re
 void Listener::Empty(lane::Lanes& lanes, uint32_t device, UniqueFd profile) {
   lane::Lane& lane = lanes[device];
   lane.Post([&lane, memory = std::make_shared<UniqueFd>(std::move(profile))] {
-    lane.RunAside([memory] { EmptyMemfd(*memory); });
+    lane.profiles().RunAside([memory] { EmptyMemfd(*memory); });
   });
 }
 
