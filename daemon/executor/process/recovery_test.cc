@@ -36,7 +36,7 @@ class RecoveryTest : public ::testing::Test {
     rings_.Connect(ends_);
   }
   // The executor has come to the end of its ring when it is lost; or to none of it.
-  void Lose(Recovery::Loss loss, bool takes_all = true) {
+  void Lose(const Recovery::Loss& loss, bool takes_all = true) {
     if (takes_all) ends_[0].control().head.store(rings_.position(0));
     rings_.TakeOffline();
     recovery_->Begin(loss);
