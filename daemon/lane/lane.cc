@@ -9,19 +9,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/scheduler/equal_shares.h"
 #include "proto/base/clock.h"
 #include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/futex.h"
-#include "proto/transport/profile.h"
 
 namespace xpud::lane {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using session::DeviceSession;
-using trace::Audience;
 
 constexpr unsigned kRoundsPerPoll = 8;
 constexpr int kIdlePolls = 64;  // before sleep is considered
@@ -30,7 +27,6 @@ constexpr std::chrono::microseconds kWatchPause{30};
 // Between two looks at other lanes that sessions wait for: doubles with each look.
 constexpr long kMinPeerPauseNs = 30'000, kMaxPeerPauseNs = 1'000'000;
 constexpr auto kMaxWaitAtEnd = std::chrono::seconds(2);
-constexpr uint64_t kMaxTraceWaitNs = 500'000'000;
 
 void AddToEpoll(int epoll, int fd) {
   epoll_event event = {};
@@ -61,15 +57,15 @@ Lane::Lane(stream::DeviceState state, uint32_t index, session::Registry& registr
       state_(std::move(state)),
       properties_(state_.device->properties()),
       spin_(properties_.kind == "gpu" ? spin::kGpuLane : spin::kLane),
-      policy_(std::make_unique<scheduler::EqualShares>(options_.slice_ns, NowNs)),
-      stalls_(options_.stall_ns, index, registry.events()),
-      aside_(std::make_unique<executor::Background>([this] { Wake(); }, "xpud-profiles")) {}
+      policy_(*options_.policy),
+      profiles_(*state_.device, [this] { Wake(); }),
+      stalls_(options_.stall_ns, index, registry.events()) {}
 
 void Lane::Stop() {
   stopping_.store(true);
   Wake();
   if (thread_.joinable()) thread_.join();
-  aside_.reset();
+  profiles_.EndThread();
 }
 
 void Lane::Wake() { eventfd_write(inbox_.get(), 1); }
@@ -121,17 +117,10 @@ absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
   if (const auto quota = session->quota(index_)) state_.pool->ledger().SetQuota(opened->account(), quota);
   session->SetOpen(index_, transport);
   AddToEpoll(epoll_.get(), opened->transport().doorbell());
-  for (const Audience audience : {Audience::kOperators, Audience::kUser}) {
-    const auto* const wish = profiles_.Find(audience, session->id(), session->peer().tenant, NowNs());
-    if (wish == nullptr) continue;
-    const uint64_t others = ProfiledCommands(audience, {.session = session->id()});
-    if (others + trace::Profile::CountedCommands(wish->capacity) <= trace::Profile::MostCommands(audience))
-      Drop(opened->recorder().Start(audience, wish->capacity, wish->until_ns));
-  }
-  WantPublishTimes(*opened);
+  profiles_.Add(*opened);
   sessions_.emplace(session->id(), opened.get());
-  turns_.push_back({std::move(opened), &policy_->Add(session->peer().tenant)});
-  if (!traces_ && IsProfiled()) Trace([] {});
+  turns_.push_back({std::move(opened), &policy_.Add(scheduler::Policy::Class::kNormal, session->peer().tenant,
+                                                    scheduler::Policy::kNormalWeight)});
   return absl::OkStatus();
 }
 
@@ -139,11 +128,12 @@ void Lane::Close(uint64_t id, const std::string& reason, bool fault) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   found->second->transport().Close(reason, ends_ ? transport::kDaemonEnded : transport::kSessionClosed);
+  profiles_.Remove(*found->second);
   Archive(*found->second, reason, fault);
   const auto turn = std::find_if(turns_.begin(), turns_.end(),
                                  [&](const Turn& each) { return each.session.get() == found->second; });
   sessions_.erase(found);
-  policy_->Remove(*turn->account);
+  policy_.Remove(*turn->account);
   std::unique_ptr<DeviceSession> session = std::move(turn->session);
   turns_.erase(turn);
   // Closing our descriptor would not do: the client has another one of the same eventfd, and may signal it.
@@ -165,115 +155,8 @@ void Lane::Archive(DeviceSession& session, const std::string& reason, bool fault
                              .completed = session.counters().commands_completed,
                              .waited_for = state.has_commands ? trace::Describe(state.stall, state.row) : "",
                              .recorder = session.TakeRecorder()});
-  for (auto& profile : dropped) Drop(std::move(profile));
+  for (auto& profile : dropped) profiles_.Drop(std::move(profile));
   if (fault || unfinished) options_.on_crash(index_, ended_.sessions().back());
-}
-
-uint64_t Lane::ProfiledCommands(Audience audience, const trace::Selection& besides) const {
-  uint64_t commands = 0;
-  for (const Turn& turn : turns_)
-    if (!besides.Has(turn.session->id(), turn.session->peer().tenant))
-      commands += turn.session->recorder().counted_commands(audience);
-  return commands;
-}
-
-absl::Status Lane::AdmitProfiles(const trace::Profiles::Wish& wish) const {
-  const uint64_t most = trace::Profile::MostCommands(wish.audience);
-  const uint64_t others = ProfiledCommands(wish.audience, wish.selection);
-  const auto sessions = static_cast<uint64_t>(std::ranges::count_if(turns_, [&](const Turn& turn) {
-    return wish.selection.Has(turn.session->id(), turn.session->peer().tenant);
-  }));
-  const uint64_t each = trace::Profile::CountedCommands(wish.capacity);
-  if (others <= most && std::max<uint64_t>(sessions, 1) * each <= most - others) return absl::OkStatus();
-  static constexpr const char* kWho[trace::kAudiences] = {"operators", "users", "clients"};
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "a profile of ", wish.capacity, " commands for ", sessions, sessions == 1 ? " session" : " sessions",
-      ", each of which counts as ", each, " with its names; ", others, " of the ", most, " that ",
-      kWho[static_cast<size_t>(wish.audience)], " may keep on a device are in use"));
-}
-
-absl::StatusOr<size_t> Lane::StartProfile(const trace::Profiles::Wish& wish) {
-  RETURN_IF_ERROR(AdmitProfiles(wish));
-  profiles_.Start(wish);
-  return ForSelected(wish.selection, [&](trace::Recorder& recorder) {
-    Drop(recorder.Start(wish.audience, wish.capacity, wish.until_ns));
-  });
-}
-
-size_t Lane::StopProfile(Audience audience, const trace::Selection& selection) {
-  profiles_.Stop(audience, selection);
-  return ForSelected(selection, [&](trace::Recorder& recorder) { recorder.Stop(audience); });
-}
-
-absl::Status Lane::StartClientProfile(uint64_t session, size_t capacity) {
-  DeviceSession* const client = Find(session);
-  if (client == nullptr) return absl::UnavailableError("the session is being closed");
-  RETURN_IF_ERROR(AdmitProfiles({Audience::kClient, {.session = session}, capacity, UINT64_MAX}));
-  Drop(client->recorder().Start(Audience::kClient, capacity));
-  return absl::OkStatus();
-}
-
-void Lane::StopClientProfile(uint64_t session) {
-  if (DeviceSession* const client = Find(session)) client->recorder().Stop(Audience::kClient);
-}
-
-void Lane::TakeClientProfile(uint64_t session, std::function<void(const trace::Profile*)> use) {
-  DeviceSession* const client = Find(session);
-  std::shared_ptr<trace::Profile> taken;
-  if (client != nullptr) taken = client->recorder().Take(Audience::kClient);
-  if (taken != nullptr) {
-    const uint64_t kept = taken->records.added() - taken->records.first();
-    client->recorder().Sent(kept * sizeof(transport::ProfileRecord) + taken->name_bytes);
-  }
-  RunAside([taken = std::move(taken), use = std::move(use)]() mutable {
-    use(taken.get());
-    taken.reset();
-  });
-}
-
-void Lane::Drop(std::unique_ptr<trace::Profile> profile) {
-  if (profile == nullptr) return;
-  RunAside([dropped = std::shared_ptr<trace::Profile>(std::move(profile))]() mutable { dropped.reset(); });
-}
-
-bool Lane::IsProfiled() {
-  const uint64_t now = NowNs();
-  return std::ranges::any_of(turns_, [&](Turn& turn) { return turn.session->recorder().profiling(now); });
-}
-
-void Lane::WantPublishTimes(DeviceSession& session) {
-  session.transport().WantPublishTimes(session.recorder().profiling(NowNs()));
-}
-
-void Lane::Trace(std::function<void()> then) {
-  traces_ = IsProfiled();
-  for (const Turn& turn : turns_) WantPublishTimes(*turn.session);
-  awaited_traces_.push_back({state_.device->Trace(traces_), NowNs() + kMaxTraceWaitNs, std::move(then)});
-  FinishTraces();
-}
-
-void Lane::FinishTraces() {
-  if (traces_ && !IsProfiled()) return Trace([] {});  // a profile's time is over
-  if (!traces_ && awaited_traces_.empty()) return;
-  for (const Turn& turn : turns_) turn.session->TakeTimes();
-  const uint64_t now = NowNs();
-  std::vector<std::function<void()>> finished;
-  std::erase_if(awaited_traces_, [&](AwaitedTrace& awaited) {
-    if (!state_.device->Traced(awaited.ticket) && now < awaited.until_ns) return false;
-    finished.push_back(std::move(awaited.then));
-    return true;
-  });
-  for (const auto& then : finished) then();
-}
-
-size_t Lane::ForSelected(const trace::Selection& selection, absl::FunctionRef<void(trace::Recorder&)> visit) {
-  size_t count = 0;
-  for (const Turn& turn : turns_) {
-    if (!selection.Has(turn.session->id(), turn.session->peer().tenant)) continue;
-    visit(turn.session->recorder());
-    ++count;
-  }
-  return count;
 }
 
 session::DeviceSession* Lane::Find(uint64_t session) {
@@ -360,8 +243,7 @@ void Lane::PollDevice() {
     if (DeviceSession* session = Find(verdict.owner)) session->Abandon();
     CloseForFault(verdict.owner, verdict.reason);
   }
-  FinishTraces();
-  aside_->FinishDone();
+  profiles_.Poll();
   NoteExecutor();
   // Another descriptor, maybe with the same number; the closed one has left epoll by itself.
   const Alarm alarm = {state_.device->alarm_fd(), state_.device->executor().replaced};
@@ -386,7 +268,7 @@ absl::StatusOr<bool> Lane::RunTurn(const Turn& turn) {
   DeviceSession& session = *turn.session;
   const uint64_t before = session.counters().busy_ns;
   session.Poll();
-  switch (policy_->Ask(*turn.account)) {
+  switch (policy_.Ask(*turn.account)) {
     case scheduler::Policy::Answer::kHoldBack:
       held_back_ = true;
       session.HoldBack();
@@ -399,17 +281,17 @@ absl::StatusOr<bool> Lane::RunTurn(const Turn& turn) {
   ASSIGN_OR_RETURN(const auto progress, session.Run(options_.slice_ns));
   const bool worked = progress == DeviceSession::Progress::kWorked;
   if (worked)
-    policy_->Ran(*turn.account, session.slice_began_ns(), session.slice_ended_ns());
+    policy_.Ran(*turn.account, session.slice_began_ns(), session.slice_ended_ns());
   else
-    policy_->WasIdle(*turn.account);
+    policy_.WasIdle(*turn.account);
   return worked || session.counters().busy_ns != before;
 }
 
 bool Lane::RunSessions() {
   held_back_ = false;
   if (turns_.empty()) return false;
-  for (const Turn& turn : turns_) policy_->Update(*turn.account, turn.session->work());
-  policy_->BeginRound(NowNs());
+  for (const Turn& turn : turns_) policy_.Update(*turn.account, turn.session->work());
+  policy_.BeginRound(NowNs());
   bool worked = false;
   for (size_t i = 0; i < turns_.size(); ++i) {
     const auto ran = RunTurn(turns_[i]);
@@ -424,7 +306,7 @@ bool Lane::RunSessions() {
 }
 
 Lane::Pending Lane::FindPending() const {
-  if (held_back_ || !ending_.empty() || !awaited_traces_.empty()) return Pending::kDevice;
+  if (held_back_ || !ending_.empty() || profiles_.is_settling()) return Pending::kDevice;
   Pending pending = Pending::kNothing;
   for (const Turn& turn : turns_) {
     if (!turn.session->under_way()) continue;
@@ -502,7 +384,7 @@ void Lane::Main() {
   }
   ending_.clear();
   RunTasks();
-  for (const AwaitedTrace& awaited : awaited_traces_) awaited.then();
+  profiles_.FinishSettling();
   // On this thread. The members end in reverse order; assignment would end the device first.
   const stream::DeviceState last = std::move(state_);
 }

@@ -19,7 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "daemon/executor/api/background.h"
+#include "daemon/lane/profile_desk.h"
 #include "daemon/lane/reader_budget.h"
 #include "daemon/lane/stall_watch.h"
 #include "daemon/scheduler/policy.h"
@@ -28,7 +28,6 @@
 #include "daemon/stream/device_state.h"
 #include "daemon/tenant/totals.h"
 #include "daemon/trace/archive.h"
-#include "daemon/trace/profiles.h"
 #include "proto/base/mutex.h"
 #include "proto/base/spin.h"
 #include "proto/base/unique_fd.h"
@@ -38,8 +37,9 @@ namespace xpud::lane {
 class Lane {
  public:
   struct Options {
-    uint64_t slice_ns = 100'000;  // how long a session runs before the next one's turn
-    uint64_t stall_ns = 0;        // a session without progress for this time is an event; 0: it is not
+    std::unique_ptr<scheduler::Policy> policy;  // which session runs next; not null
+    uint64_t slice_ns = 100'000;                // how long a session runs before the next one's turn
+    uint64_t stall_ns = 0;  // a session without progress for this time is an event; 0: it is not
     // Called on the lane's thread when a session must be closed because of what its client did. The lane has
     // closed its part.
     std::function<void(uint64_t session, const std::string& reason)> on_fault = [](uint64_t,
@@ -87,26 +87,9 @@ class Lane {
   TenantTotals Tenants() const;
   // What is recorded of sessions that ended lately.
   const trace::Archive& ended() const { return ended_; }
-  // Profiles the selected sessions, those that open the device later included. Returns how many there are, or
-  // ResourceExhausted if the audience's profiles would keep too many commands.
-  absl::StatusOr<size_t> StartProfile(const trace::Profiles::Wish& wish);
-  size_t StopProfile(trace::Audience audience, const trace::Selection& selection);
+  ProfileDesk& profiles() { return profiles_; }
   StallWatch& stalls() { return stalls_; }
   const StallWatch& stalls() const { return stalls_; }
-  // A session's own profile, of at most `capacity` commands. Errors as for StartProfile.
-  absl::Status StartClientProfile(uint64_t session, size_t capacity);
-  void StopClientProfile(uint64_t session);
-  // Runs `work` on a thread that may take its time.
-  void RunAside(std::function<void()> work) {
-    aside_->Run(std::move(work), [] {});
-  }
-  // Runs use(profile) there, with null if there is none. The profile is freed
-  // there.
-  void TakeClientProfile(uint64_t session, std::function<void(const trace::Profile*)> use);
-  // Has the device say when its work runs, if a session is profiled. Calls `then`, here or later on the
-  // lane's thread, when it does, and profiles have the times of all work that had ended before. A device that
-  // is slow to answer is waited for half a second.
-  void Trace(std::function<void()> then);
 
  private:
   struct Turn {
@@ -125,19 +108,9 @@ class Lane {
   // Checks the device, and closes the sessions that took it down.
   void PollDevice();
   void NoteExecutor();
-  bool IsProfiled();
-  // Has the session's client say when it publishes commands, if the session is profiled.
-  static void WantPublishTimes(session::DeviceSession& session);
-  // How many commands the audience's profiles may come to keep, those of the selected sessions left out.
-  uint64_t ProfiledCommands(trace::Audience audience, const trace::Selection& besides) const;
-  absl::Status AdmitProfiles(const trace::Profiles::Wish& wish) const;
-  void FinishTraces();
   void CloseForFault(uint64_t session, const std::string& reason);
-  // Frees it on another thread.
-  void Drop(std::unique_ptr<trace::Profile> profile);
   // Keeps what is recorded of a session that ends.
   void Archive(session::DeviceSession& session, const std::string& reason, bool fault);
-  size_t ForSelected(const trace::Selection& selection, absl::FunctionRef<void(trace::Recorder&)> visit);
   // Ends sessions that were closed. Returns whether one has ended.
   bool RunEnding();
   // Returns whether the session has ended; then it is counted.
@@ -177,7 +150,7 @@ class Lane {
   stream::DeviceState state_;
   const executor::DeviceProperties properties_;
   const SpinTime spin_;  // before an idle lane sleeps
-  const std::unique_ptr<scheduler::Policy> policy_;
+  scheduler::Policy& policy_;
   std::vector<Turn> turns_;
   bool ends_ = false;  // the daemon ends, and with it the sessions that are still open
   absl::flat_hash_map<uint64_t, session::DeviceSession*> sessions_;
@@ -188,16 +161,8 @@ class Lane {
   executor::ExecutorStatus executor_;  // as the event log knows it
   TenantTotals tenants_;
   trace::Archive ended_;
-  trace::Profiles profiles_;
-  bool traces_ = false;  // the device was asked for times
-  struct AwaitedTrace {
-    uint32_t ticket;
-    uint64_t until_ns;
-    std::function<void()> then;
-  };
-  std::vector<AwaitedTrace> awaited_traces_;
+  ProfileDesk profiles_;
   StallWatch stalls_;
-  std::unique_ptr<executor::Background> aside_;  // formats and frees profiles; until Stop
 
   std::thread thread_;  // last member: ends first
 };

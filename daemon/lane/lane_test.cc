@@ -13,6 +13,7 @@
 
 #include "daemon/lane/lanes.h"
 #include "daemon/lane/testing/memory_device.h"
+#include "daemon/scheduler/equal_shares.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/base/clock.h"
@@ -39,6 +40,7 @@ struct Daemon {
   explicit Daemon(int devices, Lanes::Options options = {}) {
     std::vector<stream::DeviceState> states;
     for (int d = 0; d < devices; ++d) states.push_back(MakeDevice(static_cast<uint32_t>(d)));
+    options.policy = scheduler::EqualShares::Create;
     lanes = *Lanes::Create(std::move(states), registry, std::move(options));
   }
   std::shared_ptr<session::Session> Connect() {
@@ -317,8 +319,8 @@ TEST(LaneTest, AProfileIsUsedAndFreedOnAnotherThread) {
   std::promise<std::pair<std::thread::id, bool>> used;
   lane.Call([&] {
     of_lane = std::this_thread::get_id();
-    ASSERT_TRUE(lane.StartClientProfile(session->id(), 10).ok());
-    lane.TakeClientProfile(session->id(), [&](const trace::Profile* profile) {
+    ASSERT_TRUE(lane.profiles().StartForClient(session->id(), 10).ok());
+    lane.profiles().TakeForClient(session->id(), [&](const trace::Profile* profile) {
       used.set_value({std::this_thread::get_id(), profile != nullptr});
     });
   });

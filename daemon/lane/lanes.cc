@@ -13,16 +13,18 @@ absl::StatusOr<std::unique_ptr<Lanes>> Lanes::Create(std::vector<stream::DeviceS
                                                      session::Registry& registry, Options options) {
   std::unique_ptr<Lanes> lanes(new Lanes(registry, std::move(options)));
   for (stream::DeviceState& device : devices) {
-    const Lane::Options of_lane = {.slice_ns = lanes->options_.slice_ns,
-                                   .stall_ns = lanes->options_.stall_ns,
-                                   .on_fault =
-                                       [raw = lanes.get()](uint64_t id, const std::string& reason) {
-                                         if (const auto session = raw->registry_.Find(id))
-                                           raw->Evict(*session, reason, /*fault=*/true);
-                                       },
-                                   .on_crash = lanes->options_.on_crash};
-    ASSIGN_OR_RETURN(
-        auto lane, Lane::Create(std::move(device), static_cast<uint32_t>(lanes->size()), registry, of_lane));
+    const Options& common = lanes->options_;
+    Lane::Options of_lane = {.policy = common.policy(common.slice_ns),
+                             .slice_ns = common.slice_ns,
+                             .stall_ns = common.stall_ns,
+                             .on_fault =
+                                 [raw = lanes.get()](uint64_t id, const std::string& reason) {
+                                   if (const auto session = raw->registry_.Find(id))
+                                     raw->Evict(*session, reason, /*fault=*/true);
+                                 },
+                             .on_crash = common.on_crash};
+    ASSIGN_OR_RETURN(auto lane, Lane::Create(std::move(device), static_cast<uint32_t>(lanes->size()),
+                                             registry, std::move(of_lane)));
     lanes->lanes_.push_back(std::move(lane));
   }
   return lanes;
@@ -67,11 +69,11 @@ void Lanes::VisitSessions(size_t most,
   }
 }
 
-void Lanes::Trace() const {
-  std::latch traced(static_cast<ptrdiff_t>(lanes_.size()));
+void Lanes::SettleProfiles() const {
+  std::latch settled(static_cast<ptrdiff_t>(lanes_.size()));
   for (const auto& lane : lanes_)
-    lane->Post([&traced, &lane = *lane] { lane.Trace([&traced] { traced.count_down(); }); });
-  traced.wait();
+    lane->Post([&settled, &lane = *lane] { lane.profiles().Settle([&settled] { settled.count_down(); }); });
+  settled.wait();
 }
 
 void Lanes::AskFrom(size_t first, std::function<void()> done) const {

@@ -17,6 +17,8 @@ namespace xpud::lane {
 class Lanes {
  public:
   struct Options {
+    // Makes the policy of each lane. REQUIRES: not null.
+    std::function<std::unique_ptr<scheduler::Policy>(uint64_t slice_ns)> policy = nullptr;
     uint64_t slice_ns = 100'000;
     uint64_t stall_ns = 0;  // as Lane::Options
     std::function<void(uint32_t device, const trace::EndedSession& session)> on_crash =
@@ -50,8 +52,8 @@ class Lanes {
   // Calls visit(lane, session) for the sessions on each device, at most `most` in one visit. REQUIRES: none
   // of these threads.
   void VisitSessions(size_t most, absl::FunctionRef<void(Lane&, const session::DeviceSession&)> visit) const;
-  // Has each device trace its work as profiles want it; see Lane::Trace. REQUIRES: none of these threads.
-  void Trace() const;
+  // As ProfileDesk::Settle, on all lanes; waits until all have. REQUIRES: none of these threads.
+  void SettleProfiles() const;
   // Has each lane run an empty task, one after the other. Then calls `done` on the last one's thread.
   void Ask(std::function<void()> done) const { AskFrom(0, std::move(done)); }
   void WakeAll() const;

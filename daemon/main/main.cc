@@ -23,6 +23,7 @@
 #include "daemon/executor/process/spawner.h"
 #include "daemon/lane/lanes.h"
 #include "daemon/main/reloader.h"
+#include "daemon/scheduler/equal_shares.h"
 #include "daemon/service/control.h"
 #include "daemon/service/flight_dumps.h"
 #include "daemon/service/handed_sockets.h"
@@ -306,6 +307,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   }
   const size_t device_count = devices.size();
   lane::Lanes::Options lane_options;
+  lane_options.policy = scheduler::EqualShares::Create;
   lane_options.stall_ns = Reloader::StallAfterNs(options);
   if (dumps != nullptr) {
     lane_options.on_crash = [&](uint32_t device, const trace::EndedSession& session) {

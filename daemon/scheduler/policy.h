@@ -1,5 +1,5 @@
-// Decides which session of a lane runs next. One for each lane, chosen when the lane is made. REQUIRES: the
-// lane's thread.
+// Decides which session of a lane runs next. Each lane has one; Lane::Options brings it. REQUIRES: the lane's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,15 @@ class Policy {
     kAwaitAnother,  // the device is kept free for a moment for another session
   };
 
+  // Kinds of sessions that a policy may serve differently. So far all sessions are of one.
+  enum class Class : uint8_t { kNormal };
+  // What sessions weigh so far: a policy may give one of weight 2 twice as much.
+  static constexpr uint32_t kNormalWeight = 1;
+
   virtual ~Policy() = default;
 
-  virtual Account& Add(const Tenant& tenant) = 0;
+  // A session of this class, tenant and weight. Each policy says which of them it heeds.
+  virtual Account& Add(Class of, const Tenant& tenant, uint32_t weight) = 0;
   virtual void Remove(Account& account) = 0;
   // Called before each round of turns: Update for each session, then BeginRound.
   virtual void Update(Account& account, const stream::DeviceWork& work) = 0;

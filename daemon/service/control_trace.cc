@@ -221,19 +221,19 @@ absl::Status TraceReader::Start(const v1::StartProfileRequest& request, v1::Star
   absl::Status failed;
   size_t sessions = 0;
   lanes_.VisitEach([&](lane::Lane& lane) {
-    const absl::StatusOr<size_t> started = lane.StartProfile({audience_, selection, commands, until});
+    const absl::StatusOr<size_t> started = lane.profiles().Start({audience_, selection, commands, until});
     failed.Update(started.status());
     if (started.ok()) sessions += *started;
   });
   if (!failed.ok()) StopOn(selection);
-  lanes_.Trace();
+  lanes_.SettleProfiles();
   out.set_sessions(static_cast<uint32_t>(sessions));
   return failed;
 }
 
 size_t TraceReader::StopOn(const trace::Selection& selection) {
   size_t sessions = 0;
-  lanes_.VisitEach([&](lane::Lane& lane) { sessions += lane.StopProfile(audience_, selection); });
+  lanes_.VisitEach([&](lane::Lane& lane) { sessions += lane.profiles().Stop(audience_, selection); });
   return sessions;
 }
 
@@ -248,7 +248,7 @@ absl::Status TraceReader::Stop(const v1::StopProfileRequest& request, v1::StopPr
     ASSIGN_OR_RETURN(selection, SelectionOf(request.selection()));
   }
   const size_t sessions = StopOn(selection);
-  lanes_.Trace();
+  lanes_.SettleProfiles();
   out.set_sessions(static_cast<uint32_t>(sessions));
   return absl::OkStatus();
 }

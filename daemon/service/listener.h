@@ -1,28 +1,27 @@
-// Accepts clients on the unix socket and manages their connections: handshake, hang-ups, and the end of a
-// client's process (its pidfd decides, because a forked worker may keep the socket open). Runs on main's
-// thread until a signal, or until there was no client for a while.
+// Serves clients of this machine: they come in at doors, and do their handshake here; then their requests are
+// answered. Runs on main's thread until a signal, or until there was no client for a while.
 #pragma once
-
-#include <sys/socket.h>
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <future>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "daemon/lane/lanes.h"
+#include "daemon/service/connections.h"
+#include "daemon/service/door.h"
+#include "daemon/service/inbox.h"
 #include "daemon/service/places.h"
-#include "daemon/service/user_view.h"
+#include "daemon/service/poller.h"
+#include "daemon/service/requests.h"
+#include "daemon/service/views.h"
 #include "proto/base/unique_fd.h"
 #include "proto/transport/handshake.h"
-#include "proto/transport/requests.h"
 
 namespace xpud::service {
 
@@ -33,17 +32,13 @@ class Listener {
     unsigned socket_mode = 0600;
     std::optional<uint32_t> gateway_uid = {};  // the user whose gateway may set the tenant of a session
     std::function<void()> on_hangup = [] {};   // called on SIGHUP, on the serving thread
-    // Shows a user its own sessions on a connection; the listener destroys the view when the user hangs up.
-    std::function<absl::StatusOr<std::unique_ptr<UserView>>(const Tenant&, UniqueFd)> show = {};
+    Views::Show show = {};                     // the listener destroys a view when its user hangs up
   };
 
   // Takes a lock beside the socket path; returns AlreadyExists if another daemon holds it. Listens on
   // `handed` if that is valid; its file stays. Otherwise creates a socket, and removes it in the end.
   static absl::StatusOr<std::unique_ptr<Listener>> Create(Options options, UniqueFd handed = {});
   ~Listener();
-
-  // How many views of their sessions users may have, in all and each, those that are ending included.
-  static constexpr size_t kMaxViews = 32, kMaxViewsPerUser = 4;
 
   // Limits for new clients.
   struct Limits {
@@ -56,62 +51,20 @@ class Listener {
   // Serves until SIGINT or SIGTERM, or idleness. REQUIRES: the caller has blocked these signals and SIGHUP.
   void Serve(lane::Lanes& lanes);
   // Hangs up on a session. Thread-safe.
-  void HangUp(uint64_t session) {
-    Post([this, session] { ShutDown(session); });
-  }
+  void HangUp(uint64_t session);
 
  private:
-  struct Client {
-    UniqueFd socket;
-    UniqueFd process;                           // pidfd
-    std::shared_ptr<session::Session> session;  // null until the handshake is done
-    std::map<uint32_t, UniqueFd> profiles;      // the last one that was sent, by device
-    std::unique_ptr<UserView> view;             // of one that wants to see its sessions, and gets none
-    session::Peer peer;
-    std::chrono::steady_clock::time_point accepted;
-  };
-
-  explicit Listener(Options options) : options_(std::move(options)) {}
-  absl::Status Bind(UniqueFd handed);
+  explicit Listener(Options options) : options_(std::move(options)), views_(options_.show) {}
+  absl::Status Open(UniqueFd handed);
   void ServeUntilTheEnd(lane::Lanes& lanes);
-  void Accept();
-  // Starts watching a client that has a place. Returns false if its process has ended or cannot be watched.
-  bool Admit(UniqueFd socket, UniqueFd process, const ucred& peer);
-  // Refuses one client when there are no file descriptors. Returns false if no client is pending.
-  bool RefuseOne();
-  void Greet(lane::Lanes& lanes, Client& client);
-  absl::Status TakeVouch(Client& client, const transport::Vouch& vouch) const;
-  absl::Status OpenSession(lane::Lanes& lanes, Client& client, const transport::Hello& hello);
-  absl::Status ShowSessions(Client& client);
-  // Destroys a view on another thread: that waits for its calls in progress.
-  void EndView(uint32_t uid, std::unique_ptr<UserView> view);
-  static void Refuse(const Client& client, const transport::Hello& hello, const absl::Status& why);
-  // Handles a request (proto/transport/requests.h). Nothing else that the client sends is read until the
-  // request is answered.
-  void TakeRequest(lane::Lanes& lanes, uint64_t key, Client& client);
-  // Returns an error if the client broke the protocol.
-  absl::Status ReceiveRequest(lane::Lanes& lanes, uint64_t key, Client& client);
-  absl::Status OpenDevice(lane::Lanes& lanes, uint64_t key, const Client& client, uint32_t device);
-  absl::Status ShareMemory(lane::Lanes& lanes, uint64_t key, const Client& client,
-                           const transport::Request& request, UniqueFd memory);
-  absl::Status StartProfile(lane::Lanes& lanes, uint64_t key, const Client& client,
-                            const transport::Request& request);
-  absl::Status StopProfile(lane::Lanes& lanes, uint64_t key, const Client& client,
-                           const transport::Request& request);
-  // `profile` may be null: there is none.
-  void SendProfile(lane::Lanes& lanes, uint64_t key, const transport::Request& request,
-                   absl::StatusOr<UniqueFd> memory);
-  // Gives a profile's memory back to the system, although the client may keep its descriptor.
-  static void Empty(lane::Lanes& lanes, uint32_t device, UniqueFd profile);
-  // Sends the answer, with `fds` if there are any.
-  void Answer(lane::Lanes& lanes, uint64_t key, uint32_t id, const absl::Status& status,
-              std::span<const int> fds = {});
-  // Runs `task` on main's thread soon. Thread-safe.
-  void Post(std::function<void()> task);
-  void RunTasks();
-  void ShutDown(uint64_t session);
+  void HandleEvent(lane::Lanes& lanes, const Poller::Event& event);
+  // Reads a client's first messages, of which the last one is its Hello, or a wish to see its sessions.
+  void Greet(lane::Lanes& lanes, uint64_t key, Connection& client);
+  static absl::Status TakeVouch(Connection& client, const transport::Vouch& vouch);
+  absl::Status OpenSession(lane::Lanes& lanes, Connection& client, const transport::Hello& hello);
+  absl::Status ShowSessions(uint64_t key, const Connection& client);
+  static void Refuse(const Connection& client, const transport::Hello& hello, const absl::Status& why);
   void Drop(lane::Lanes& lanes, uint64_t key, const char* reason);
-  void HandleEvent(lane::Lanes& lanes, uint64_t tag, uint32_t events);
   void DropSilentClients(lane::Lanes& lanes);
   bool IsIdleTooLong() const;
   // Returns false if a signal ends the daemon.
@@ -119,20 +72,15 @@ class Listener {
 
   const Options options_;
   Limits limits_;
-  bool bound_ = false;  // the socket's file must be removed
-  UniqueFd lock_, socket_, epoll_, signals_, inbox_;
-  UniqueFd spare_;  // closed to accept a connection when there are no descriptors
-  absl::flat_hash_map<uint64_t, Client> clients_;  // by key
-  Places places_;                                  // of these clients
-  struct EndingView {
-    uint32_t uid;
-    std::future<void> ended;
-  };
-  std::vector<EndingView> ending_views_;
-  uint64_t next_key_ = 16;
+  UniqueFd lock_, signals_;
+  Poller poller_;
+  Inbox inbox_;
+  std::vector<Door> doors_;
+  Connections connections_{poller_};
+  Views views_;
+  std::unique_ptr<Requests> requests_;  // from Serve on
+  bool ends_ = false;                   // a signal has arrived
   std::chrono::steady_clock::time_point last_client_ = std::chrono::steady_clock::now();
-  Mutex mutex_;
-  std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace xpud::service

@@ -1,19 +1,37 @@
 #include "daemon/service/socket_file.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trust.h"
 #include "proto/base/unix_address.h"
 
 namespace xpud::service {
 namespace {
 
 absl::Status Errno(const std::string& what) { return absl::ErrnoToStatus(errno, what); }
+
+// The lock file is not written through a link, or if another user has put a file in its place.
+absl::Status CheckLock(const UniqueFd& lock, const std::string& path) {
+  struct stat info;
+  if (fstat(lock.get(), &info) != 0) return Errno(absl::StrCat("cannot read the attributes of ", path));
+  if (S_ISREG(info.st_mode) && info.st_uid == geteuid() && info.st_nlink == 1 &&
+      !OthersMayWrite(info.st_mode))
+    return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrFormat(
+      "%s belongs to uid %d with mode %04o; it has to be a file of uid %d that nobody else may "
+      "write, with one name: remove it",
+      path, info.st_uid, info.st_mode & 07777, geteuid()));
+}
 
 }  // namespace
 
@@ -27,6 +45,19 @@ absl::Status RemoveStaleSocket(const std::string& path) {
         info.st_uid, "; only a socket of uid ", geteuid(), " is replaced: remove it"));
   }
   return unlink(path.c_str()) == 0 ? absl::OkStatus() : Errno(absl::StrCat("cannot remove ", path));
+}
+
+absl::StatusOr<UniqueFd> LockBeside(const std::string& path) {
+  RETURN_IF_ERROR(CheckFolderIsOurs(std::filesystem::path(path).parent_path().string()));
+  UniqueFd lock(open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  if (!lock.valid()) return Errno(absl::StrCat("cannot open ", path, ".lock"));
+  RETURN_IF_ERROR(CheckLock(lock, path + ".lock"));
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+    return absl::AlreadyExistsError(absl::StrCat("another xpud daemon serves ", path));
+  const std::string pid = absl::StrCat(getpid(), "\n");  // tells operators which process holds it
+  if (ftruncate(lock.get(), 0) != 0 || write(lock.get(), pid.data(), pid.size()) < 0)
+    return Errno("cannot write the lock file");
+  return lock;
 }
 
 absl::StatusOr<UniqueFd> ListenAt(const std::string& path, unsigned mode) {

@@ -1,4 +1,4 @@
-// Creates and replaces the files of the daemon's own sockets.
+// Creates and replaces the files of the daemon's own sockets, and the lock beside the clients' one.
 #pragma once
 
 #include <string>
@@ -10,6 +10,10 @@ namespace xpud::service {
 
 // Removes a socket at `path` that belongs to this user. Refuses anything else there.
 absl::Status RemoveStaleSocket(const std::string& path);
+
+// Takes the lock beside the socket `path`, in a folder that is ours. Returns AlreadyExists if another daemon
+// holds it. It lasts as long as the result.
+absl::StatusOr<UniqueFd> LockBeside(const std::string& path);
 
 // Returns a non-blocking SOCK_SEQPACKET socket that listens at `path`. REQUIRES: one thread.
 absl::StatusOr<UniqueFd> ListenAt(const std::string& path, unsigned mode);

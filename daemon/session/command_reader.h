@@ -8,7 +8,6 @@
 #include <span>
 
 #include "absl/status/statusor.h"
-#include "daemon/session/queue_wait.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/commands.h"
@@ -19,11 +18,11 @@ class CommandReader {
  public:
   explicit CommandReader(transport::ServerTransport& transport) : transport_(transport) {}
 
-  // Whether it looks at the ring at `now_ns`. A look takes a cache line from the client, whose next command
-  // must fetch it back. So while commands stream in, the daemon pauses briefly between two looks, unless the
-  // client waits.
-  bool Looks(uint64_t now_ns, bool client_waits) const {
-    return client_waits || now_ns >= ended_ns_ + kStreamPauseNs;
+  // Whether to look at the ring, `since_turn_ns` after the last turn. A look takes a cache line from the
+  // client, whose next command must fetch it back. So while commands stream in, the daemon pauses briefly
+  // between two looks, unless the client waits.
+  static bool Looks(uint64_t since_turn_ns, bool client_waits) {
+    return client_waits || since_turn_ns >= kStreamPauseNs;
   }
   // Takes commands if none are left. Returns whether there are any. An error is a breach of protocol.
   absl::StatusOr<bool> Fill() {
@@ -52,22 +51,12 @@ class CommandReader {
   // Takes no more commands.
   void Drop() { batch_ = {}; }
 
-  // A turn ended in which commands ran.
-  void EndTurn(uint64_t now_ns, QueueWait::Rest rest) {
-    ended_ns_ = now_ns;
-    wait_.Ended(now_ns, rest);
-  }
-  uint64_t ended_ns() const { return ended_ns_; }
-  QueueWait& wait() { return wait_; }
-
  private:
   static constexpr uint64_t kStreamPauseNs = 5000;
 
   transport::ServerTransport& transport_;
   std::span<const std::byte> batch_;  // commands that were taken and not yet run
   size_t taken_ = 0;                  // bytes before them that Receive returned with them
-  uint64_t ended_ns_ = 0;             // the last turn
-  QueueWait wait_;
 };
 
 }  // namespace xpud::session

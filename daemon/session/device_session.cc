@@ -40,6 +40,7 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
       state_(state),
       transport_(std::move(transport)),
       access_(std::move(access)),
+      meter_(state.device->properties().synchronous, counters_),
       reader_(*transport_),
       buffers_(space, session_->peer().tenant),
       memories_(*state.device, session_->id()),
@@ -115,7 +116,7 @@ absl::Status DeviceSession::Announce() {
 }
 
 absl::StatusOr<DeviceSession::Progress> DeviceSession::RestIdle(uint64_t now_ns) {
-  reader_.wait().SawNone(now_ns);
+  meter_.SawNone(now_ns);
   if (announcer_.has_unannounced() && announcer_.IsDue(now_ns, /*more=*/false)) RETURN_IF_ERROR(Announce());
   announcer_.SawNoCommands();
   awaits_device_ = awaits_peer_ = false;
@@ -129,74 +130,64 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
   if (transport_->TakeWaitRequest() != 0) announcer_.ClientWaits();
   const bool looks = reader_.empty();
   if (looks) {
-    if (!reader_.Looks(start, announcer_.client_waits())) return Progress::kIdle;
+    if (!CommandReader::Looks(start - meter_.ended_ns(), announcer_.client_waits())) return Progress::kIdle;
     ASSIGN_OR_RETURN(const bool any, reader_.Fill());
     if (!any) return RestIdle(start);
     if (!announcer_.IsUnderWay()) progress_ns_ = start;
     memory_.SetIdle(false);
   }
+  work_.waited_ns = meter_.Begin(start);
+  if (looks) recorder_->Arrived(start - work_.waited_ns);
   uint64_t now = start;
-  awaits_device_ = awaits_peer_ = false;
-  Progress progress = Progress::kWorked;
-  const uint64_t first = sequence_, waited = reader_.wait().Begins(start);
-  const bool timed = recorder_->profiling(start);
-  work_.waited_ns = waited;
-  uint64_t timed_from = start, timed_after = sequence_;  // what counters_.duration has
-  if (looks) recorder_->Arrived(start - waited);
-  for (int since_look = 1; !reader_.empty() && now - start < slice_ns; ++since_look) {
-    const wire::CommandHeader header = reader_.Header();
-    const Queue* const queue = queues_.Find(header.queue);
-    if (queue != nullptr && !queue->completion->HasRoom()) {
-      if (sequence_ == first) progress = Progress::kStalled;
-      awaits_device_ = true;
-      break;
-    }
-    Prepare(header, timed);
-    const uint64_t sent = now;
-    ASSIGN_OR_RETURN(const Outcome outcome, RunCommand(header));
-    if (command_.heavy || since_look % kCommandsPerLook == 0) now = NowNs();
-    if (outcome != Outcome::kDone) {
-      if (outcome == Outcome::kStalled) progress = Progress::kStalled;
-      break;
-    }
-    reader_.Pop(header);
-    const Queue* const ran = queues_.Find(header.queue);  // it may have been made, or destroyed
-    if (timed) [[unlikely]] {
-      command_.end_of_work = queue == ran && ran != nullptr ? ran->device->appended() : command_.first_work;
-      command_.memory_bytes = memory_.allocated_bytes();
-    }
-    ++sequence_;
-    ++counters_.commands_submitted;
-    if (command_.launches != nullptr) counters_.kernels += command_.launches->size();
-    recorder_->Note(command_, now);
-    if (is_synchronous_ && now != timed_from) {
-      counters_.duration.Add((now - timed_from) / (sequence_ - timed_after), sequence_ - timed_after);
-      timed_from = now, timed_after = sequence_;
-    }
-    if (ran == nullptr) continue;
-    announcer_.Submitted(header.queue, now);
-    RETURN_IF_ERROR(ran->completion->Submitted(sequence_, sent, command_.takes_long));
-  }
-  if (sequence_ != first) progress_ns_ = now;
+  ASSIGN_OR_RETURN(const Progress progress, RunCommands(now, slice_ns));
+  if (meter_.ran() != 0) progress_ns_ = now;
   if (announcer_.IsDue(now, !reader_.empty())) RETURN_IF_ERROR(Announce());
   Poll();
   now = NowNs();
-  slice_began_ns_ = start;
-  counters_.queue_wait_ns += waited;
-  if (const uint64_t ran = sequence_ - first; ran != 0) {
-    counters_.queue_wait.Add(waited, ran);
-    if (is_synchronous_) {
-      counters_.latency.Add(now - start + waited, ran);
-      if (sequence_ != timed_after)
-        counters_.duration.Add((now - timed_from) / (sequence_ - timed_after), sequence_ - timed_after);
-    }
-  }
-  reader_.EndTurn(now, reader_.empty()                  ? QueueWait::Rest::kNone
-                       : awaits_device_ || awaits_peer_ ? QueueWait::Rest::kBehindOwn
-                                                        : QueueWait::Rest::kWaiting);
+  meter_.End(now, reader_.empty()                  ? QueueWait::Rest::kNone
+                  : awaits_device_ || awaits_peer_ ? QueueWait::Rest::kBehindOwn
+                                                   : QueueWait::Rest::kWaiting);
   if (progress == Progress::kWorked && queues_.IsOpen(current_queue_))
     queues_[current_queue_].completion->ChargeTurn(start, now);
   return progress;
+}
+
+absl::StatusOr<DeviceSession::Progress> DeviceSession::RunCommands(uint64_t& now_ns, uint64_t slice_ns) {
+  const uint64_t start = now_ns;
+  const bool timed = recorder_->profiling(start);
+  awaits_device_ = awaits_peer_ = false;
+  for (int since_look = 1; !reader_.empty() && now_ns - start < slice_ns; ++since_look) {
+    const wire::CommandHeader header = reader_.Header();
+    const Queue* const queue = queues_.Find(header.queue);
+    if (queue != nullptr && !queue->completion->HasRoom()) {
+      awaits_device_ = true;
+      return meter_.ran() == 0 ? Progress::kStalled : Progress::kWorked;
+    }
+    Prepare(header, timed);
+    const uint64_t sent = now_ns;
+    ASSIGN_OR_RETURN(const Outcome outcome, RunCommand(header));
+    if (command_.heavy || since_look % kCommandsPerLook == 0) now_ns = NowNs();
+    if (outcome == Outcome::kStalled) return Progress::kStalled;
+    if (outcome != Outcome::kDone) return Progress::kWorked;
+    reader_.Pop(header);
+    const Queue* const ran = queues_.Find(header.queue);  // it may have been made, or destroyed
+    if (timed) [[unlikely]]
+      NoteWork(queue == ran ? ran : nullptr);
+    ++sequence_;
+    ++counters_.commands_submitted;
+    if (command_.launches != nullptr) counters_.kernels += command_.launches->size();
+    recorder_->Note(command_, now_ns);
+    meter_.Ran(now_ns);
+    if (ran == nullptr) continue;
+    announcer_.Submitted(header.queue, now_ns);
+    RETURN_IF_ERROR(ran->completion->Submitted(sequence_, sent, command_.takes_long));
+  }
+  return Progress::kWorked;
+}
+
+void DeviceSession::NoteWork(const Queue* queue) {
+  command_.end_of_work = queue != nullptr ? queue->device->appended() : command_.first_work;
+  command_.memory_bytes = memory_.allocated_bytes();
 }
 
 // Begins a command, or goes on with one that was stalled or stopped.

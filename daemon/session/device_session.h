@@ -13,6 +13,7 @@
 #include "daemon/handles/host_memory.h"
 #include "daemon/session/command_reader.h"
 #include "daemon/session/session.h"
+#include "daemon/session/turn_meter.h"
 #include "daemon/stream/announcer.h"
 #include "daemon/stream/copy_stream.h"
 #include "daemon/stream/device_state.h"
@@ -58,12 +59,12 @@ class DeviceSession {
   // The lane woke up. No command had waited: the first one woke it.
   void Awake(uint64_t now_ns) {
     transport_->Awake();
-    if (reader_.empty()) reader_.wait().SawNone(now_ns);
+    if (reader_.empty()) meter_.SawNone(now_ns);
   }
   // Whether commands have arrived that it can run. A session that waits runs none, whatever arrives.
   bool HasCommands() { return reader_.empty() && transport_->HasCommands(); }
   // Skipped in this round in favour of another session.
-  void HoldBack() { reader_.wait().HeldBack(); }
+  void HoldBack() { meter_.HeldBack(); }
   // Takes no more commands. Returns whether the device does nothing more for it; call it again until then.
   bool End();
   // The device does nothing more for this session.
@@ -86,8 +87,8 @@ class DeviceSession {
   size_t buffer_count() const { return buffers_.live(); }
   int queue_count() const { return queues_.count(); }
   // The last Run that worked, on the steady clock.
-  uint64_t slice_began_ns() const { return slice_began_ns_; }
-  uint64_t slice_ended_ns() const { return reader_.ended_ns(); }
+  uint64_t slice_began_ns() const { return meter_.began_ns(); }
+  uint64_t slice_ended_ns() const { return meter_.ended_ns(); }
   transport::ServerTransport& transport() { return *transport_; }
   // Records when the device ran commands of the session, as far as it has said that.
   void TakeTimes();
@@ -113,7 +114,12 @@ class DeviceSession {
   DeviceSession(std::shared_ptr<Session> session, uint32_t device, stream::DeviceState& state,
                 std::shared_ptr<transport::ServerTransport> transport, handles::TableSpace& space,
                 stream::HostAccess access);
+  // Runs the commands that were taken, until one stalls or about `slice_ns` have passed. `now_ns`: the last
+  // reading of the clock.
+  absl::StatusOr<Progress> RunCommands(uint64_t& now_ns, uint64_t slice_ns);
   void Prepare(const wire::CommandHeader& header, bool timed);
+  // A profiled command has run, in this queue; null: it made or destroyed its queue.
+  void NoteWork(const stream::Queue* queue);
   Outcome Stalls(trace::Stall why) {
     command_.stall = why;
     return Outcome::kStalled;
@@ -143,6 +149,7 @@ class DeviceSession {
   const stream::HostAccess access_;
 
   SessionCounters counters_;
+  TurnMeter meter_;
   stream::DeviceWork work_;   // of an asynchronous device
   uint64_t busy_queues_ = 0;  // bit q: see Completion::Context
   uint64_t notes_ = 0;        // see stream::Lineage
@@ -154,7 +161,6 @@ class DeviceSession {
   stream::Announcer announcer_;
   const std::unique_ptr<stream::Replay> replay_;
   std::unique_ptr<trace::Recorder> recorder_;
-  const bool is_synchronous_ = state_.device->properties().synchronous;
   stream::Memory memory_;
   stream::OpStream ops_;
   stream::CopyStream copies_;
@@ -162,7 +168,6 @@ class DeviceSession {
   stream::Command command_;     // being run
   uint64_t sequence_ = 0;       // of the last command that was run
   uint32_t current_queue_ = 0;  // and its queue
-  uint64_t slice_began_ns_ = 0;
   uint64_t progress_ns_ = 0;    // when a command last ran or ended
   bool awaits_device_ = false;  // the next command's queue has no room; nothing wakes the lane once it has
   bool awaits_peer_ = false;    // the next command waits for another device

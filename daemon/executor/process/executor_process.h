@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,7 @@ class ExecutorProcess {
   int pidfd() const { return pidfd_.get(); }
   const DeviceProperties& properties() const { return properties_; }
   uint32_t devices() const { return devices_; }
-  PrivateRing& ring(size_t i) { return rings_[i]; }  // REQUIRES: the lane's thread
+  std::span<PrivateRing> rings() { return rings_; }  // REQUIRES: the lane's thread
 
   // Requests for the executor's memory. `fd` is sent along; the result may hold an fd.
   absl::StatusOr<UniqueFd> Allocate(uint64_t address, uint64_t bytes);

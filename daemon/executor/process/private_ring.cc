@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "proto/base/descriptor_error.h"
 #include "proto/base/status_macros.h"
@@ -50,6 +51,14 @@ void PrivateRing::Commit(size_t bytes) {
   position_ += bytes;
   control().tail.store(position_, std::memory_order_release);
   if (control().sleeping.load(std::memory_order_relaxed) != 0) eventfd_write(doorbell_.get(), 1);
+}
+
+bool PrivateRing::Send(std::span<const std::byte> messages) {
+  std::byte* const target = Reserve(messages.size());
+  if (target == nullptr) return false;
+  std::memcpy(target, messages.data(), messages.size());
+  Commit(messages.size());
+  return true;
 }
 
 void PrivateRing::Wake() {

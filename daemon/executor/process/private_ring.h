@@ -26,7 +26,9 @@ class PrivateRing {
   // For the daemon, one thread. Returns space for `bytes` at position(), or nullptr if the ring is full.
   std::byte* Reserve(size_t bytes);
   void Commit(size_t bytes);  // completes the reserved message
-                              // Wakes a sleeping executor. Call after the last Commit of a series.
+  // Copies complete messages to the ring. Returns false if they do not fit.
+  bool Send(std::span<const std::byte> messages);
+  // Wakes a sleeping executor. Call after the last message of a series.
   void Wake();
   uint64_t position() const { return position_; }
   bool BacklogIsBelow(size_t bytes);  // bytes that the executor has not taken

@@ -1,32 +1,27 @@
 // A device with an executor process. A lost executor is replaced: the next one gets the memory at the same
-// addresses and runs the unfinished work, so that sessions continue. REQUIRES: the lane's thread, unless a
-// function says otherwise.
-//
-// Blame: after a loss, the sessions whose commands had started are suspects. If there are several, each
-// suspect's commands run again alone, best proven kernels first; a suspect whose commands complete is
-// cleared. The session whose replay crashes the replacement is blamed, or the last remaining suspect, since
-// proving that would cost everybody another loss. A command that exceeds the limit is blamed at once. If the
-// executor was killed from outside, no session is blamed.
+// addresses and reruns the unfinished work, so that sessions continue. Wires the parts of this folder: each
+// does one thing and knows nothing of the device. REQUIRES: the lane's thread, unless a function says
+// otherwise.
 #pragma once
 
-#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "daemon/executor/api/background.h"
 #include "daemon/executor/api/device.h"
-#include "daemon/executor/process/address_space.h"
-#include "daemon/executor/process/executor_process.h"
-#include "daemon/executor/process/process_queue.h"
-#include "proto/base/mutex.h"
+#include "daemon/executor/process/executor_rings.h"
+#include "daemon/executor/process/hang_watch.h"
+#include "daemon/executor/process/kernel_table.h"
+#include "daemon/executor/process/memory_map.h"
+#include "daemon/executor/process/queue_slots.h"
+#include "daemon/executor/process/recovery.h"
+#include "daemon/executor/process/replacer.h"
+#include "daemon/executor/process/shared_executor.h"
+#include "daemon/executor/process/spare_executor.h"
 
 namespace xpud::executor::process {
 
@@ -46,178 +41,62 @@ class ProcessDevice final : public Device {
                                                                std::unique_ptr<ExecutorProcess> first);
   ~ProcessDevice() override;  // called when the daemon ends; closes the spawner
 
-  absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) override {
+    return memory_->AllocateChunk(bytes);
+  }
   absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) override;
-  void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override;
+  void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override {
+    memory_->StartImport(memory, owner, std::move(done));
+  }
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
   absl::StatusOr<std::string> Assemble(const std::string& text) override;  // thread-safe
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;    // thread-safe
   void Forget(std::vector<const kernels::Kernel*>& kernels) override;
   SensorReadings ReadSensors() override;  // thread-safe
   std::vector<Verdict> Poll() override;
-  int alarm_fd() const override;
-  ExecutorStatus executor() const override;
+  int alarm_fd() const override { return process_ != nullptr ? process_->pidfd() : -1; }
+  ExecutorStatus executor() const override { return {rings_.online() ? process_->pid() : 0, replaced_}; }
   void SetCommandLimit(std::chrono::milliseconds limit) override { options_.command_limit = limit; }
   std::string loss() const override { return loss_; }
-  uint64_t replayed_launches() const override;
-  uint32_t Trace(bool on) override;
-  bool Traced(uint32_t ticket) const override;
-  bool tracing() const { return traces_ && online() && times().active(); }
-
-  // Used by ProcessQueue.
-  bool online() const { return state_ != State::kReplacing && state_ != State::kLost; }
-  bool HasRoom(size_t ring) const;
-  uint64_t position(size_t ring) const;
-  bool Send(size_t ring, std::span<const std::byte> messages);
-  void WakeExecutor(size_t ring);
-  uint32_t Register(const kernels::Kernel& kernel);
-  bool SendKernel(size_t ring, uint32_t kernel);  // if the ring's executor thread has not loaded it
-  void CountRun(uint32_t kernel) { ++kernels_[kernel].runs; }
-  uint64_t runs(uint32_t kernel) const { return kernels_[kernel].runs; }
-  bool HasReport(const ProcessQueue& queue) const;
-  absl::Status TakeReport(const ProcessQueue& queue);
-  void RemoveQueue(ProcessQueue& queue);
+  uint64_t replayed_launches() const override { return rings_.replayed_launches(); }
+  uint32_t Trace(bool on) override { return rings_.Trace(on); }
+  bool Traced(uint32_t ticket) const override { return rings_.Traced(ticket); }
 
  private:
   using Clock = std::chrono::steady_clock;
-  class DeviceChunk;
-  class SharedHostMemory;
-  enum class State {
-    kOnline,
-    kReplacing,  // the executor is lost, the next one is starting
-    kProbing,    // suspects are replayed alone; the other sessions are online
-    kLost,       // no executor could be started
-  };
-  // Memory that every executor must have.
-  struct Memory {
-    enum class Kind { kChunk, kHost, kClient };
-    uint64_t bytes = 0;
-    std::shared_ptr<UniqueFd> fd;
-    Kind kind = Kind::kChunk;
-    uint64_t owner = 0;  // session that shares a kClient
-    bool operator==(const Memory&) const = default;
-  };
-  using MemoryMap = std::map<uint64_t, Memory>;  // by address
-  struct KernelRecord {
-    const kernels::Kernel* kernel = nullptr;
-    uint64_t runs = 0;    // count of completed launches
-    uint32_t loaded = 0;  // bit r: loaded by ring r of this executor
-    bool needed = false;  // by unfinished work; computed by Forget
-  };
-  struct ModuleRecord {
-    uint32_t number = 0;
-    uint32_t loaded = 0;  // as above
-  };
-  enum class Ending { kEnded, kFaulted, kHung };  // how the executor was lost
-  using Process = std::shared_ptr<ExecutorProcess>;
-  // The import of a client's memory. Belongs to the background thread until its continuation runs.
-  struct ClientImport {
-    std::byte* here;
-    uint64_t there;
-    Memory memory;
-    ImportDone done;
-    Process process;  // the executor that imports it
-    absl::Status status;
-  };
-  struct Replacement {
-    absl::StatusOr<Process> process = absl::UnknownError("");
-    ExecutorProcess::End end;  // how the lost executor ended
-    MemoryMap memory;          // memory that the replacement has mapped
-  };
 
-  struct Addresses {
-    AddressSpace chunks, hosts, clients;
-  };
-  ProcessDevice(ProcessDeviceOptions options, Addresses addresses);
-  absl::Status AddHostMemory(uint64_t address, uint64_t bytes, std::shared_ptr<UniqueFd> fd);
-  void RemoveMemory(uint64_t address);
-  void Import(const std::shared_ptr<ClientImport>& import);
-  void FinishImport(const std::shared_ptr<ClientImport>& import);
-  static absl::Status Give(ExecutorProcess& process, uint64_t address, const Memory& memory);
-  static void TakeBack(ExecutorProcess& process, uint64_t address, const Memory& memory);
-  bool SendModule(size_t ring, const kernels::ModuleImage& image, ModuleRecord& record);
-  ModuleRecord& RecordOf(const kernels::ModuleImage& image);
-  bool Forget(const kernels::Kernel& kernel);
-  size_t rings() const { return options_.command.rings; }
-  uint64_t Taken(size_t ring) const;  // ring position that the executor has reached
-
-  TimesExchange& times() const { return process_->ring(0).pages().times; }
+  explicit ProcessDevice(ProcessDeviceOptions options);
+  absl::Status CheckUsable() const;
   void TakeTimes();
-
-  // Replacement.
   void CheckHealth();
-  void SendPending();
-  void CheckHang();
-  void Lose(Ending ending, const std::string& what);
-  void StartReplacement();
-  absl::StatusOr<Process> TakeDevice(Process spare) const;
-  Replacement Replace(const std::shared_ptr<ExecutorProcess>& dead, std::shared_ptr<ExecutorProcess> spare,
-                      const MemoryMap& memory, Ending ending) const;
-  void FinishReplacement();
-  absl::Status Adopt(Replacement replacement);
-  void GiveAgain(uint64_t address, const Memory& memory);
-  void FinishGiving(uint64_t owner, const absl::Status& given);
-  bool IsSuspect(uint64_t owner) const;
-  void FindSuspects(bool from_outside);
-  void Suspect(std::vector<uint64_t> owners);
-  void Blame(uint64_t owner, std::string reason);
-  void Probe();
-  void ProbeNext();
-  std::vector<ProcessQueue*> QueuesOf(uint64_t owner) const;
-  void StartSpare();
-  absl::Status KeepSpare() ABSL_LOCKS_EXCLUDED(published_mutex_);
+  void ProbeSuspects();
+  // `hung`: the sessions whose commands exceeded the limit.
+  void Lose(Replacer::Ending ending, const std::string& what, std::vector<uint64_t> hung = {});
+  void FinishReplacement(Replacer::Replacement replacement);
+  absl::Status Adopt(Replacer::Replacement replacement);
 
   ProcessDeviceOptions options_;  // as given to Create, except for the limit
-  Addresses addresses_;
-  State state_ = State::kOnline;
-  std::shared_ptr<ExecutorProcess> process_;
-  MemoryMap memory_;
-  std::vector<ProcessQueue*> queues_;  // by slot; null: free
-  std::vector<uint64_t> appended_;     // by slot: DeviceQueue::appended of its last queue
-  bool traces_ = false;
-  std::vector<KernelRecord> kernels_;  // by Kernel::index
-  absl::flat_hash_map<const kernels::ModuleImage*, ModuleRecord> modules_;
-  std::vector<uint32_t> free_modules_;       // numbers of unloaded modules
-  std::unique_ptr<HostMemory> probe_words_;  // one word per queue slot
+  Process process_;               // until its replacement is ready, the lost one; null: there is none
+  SharedExecutor shared_;
+  SpareExecutor spare_;
+  ExecutorRings rings_;  // online: process_ works
+  KernelTable kernels_{rings_};
+  QueueSlots queues_;
+  HangWatch hangs_{rings_, queues_};
+  std::unique_ptr<MemoryMap> memory_;
+  std::unique_ptr<Recovery> recovery_;
+  Replacer replacer_;
+
   Clock::time_point last_check_;
-  struct Head {
-    uint64_t position = 0;
-    Clock::time_point since;
-  };
-  std::vector<Head> heads_;  // by ring: the executor's position, and since when
   uint64_t replaced_ = 0;
-  int failures_ = 0;  // consecutive failures to start an executor
+  int failures_ = 0;      // consecutive failures to start an executor
+  bool is_lost_ = false;  // for good: no executor could be started
 
-  // State after a loss.
-  std::string loss_;  // description of the loss
+  // The last loss.
+  std::string loss_;  // its description
   Clock::time_point lost_at_;
-  Ending ending_ = Ending::kEnded;
-  std::vector<uint64_t> hung_;      // sessions whose commands made no progress within the limit
-  std::vector<uint64_t> suspects_;  // best proven kernels first
-  std::map<uint64_t, size_t>
-      incomplete_;      // by session: count of its client memories that this executor does not have yet
-  uint64_t probe_ = 0;  // value that ends the replay of the first suspect
-  bool probe_sent_ = false;
-  std::vector<Verdict> verdicts_;
-
-  std::thread replacer_;
-  std::atomic<bool> replaced_ready_{false};
-  Replacement replacement_;  // belongs to the replacer's thread until replaced_ready_
-  std::thread spare_starter_;
-  std::atomic<bool> starting_spare_{false};
-
-  // For other threads, which share ownership of the executor that they use.
-  Process ExecutorOtherThan(const Process& used);  // waits for the next executor; null: there is none
-  template <typename Use>
-  auto WithExecutor(Use use) -> decltype(use(std::declval<ExecutorProcess&>()));
-  void Publish(Process process);
-  Mutex published_mutex_;
-  CondVar published_changed_;
-  Process published_ ABSL_GUARDED_BY(published_mutex_);
-  Process spare_ ABSL_GUARDED_BY(published_mutex_);
-  std::optional<kernels::Launch> last_asked_ ABSL_GUARDED_BY(published_mutex_);
-  Background background_;  // last member, so that it is destroyed first
+  std::vector<uint64_t> hung_;  // see Lose; until the executor has ended
 };
 
 }  // namespace xpud::executor::process

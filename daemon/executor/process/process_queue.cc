@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "daemon/executor/process/process_device.h"
-#include "proto/base/check.h"
-
 namespace xpud::executor::process {
 namespace {
 
@@ -28,7 +25,24 @@ void ForEachMessage(std::span<const std::byte> messages, Visit visit) {
 
 }  // namespace
 
-ProcessQueue::~ProcessQueue() { device_.RemoveQueue(*this); }
+ProcessQueue::ProcessQueue(ExecutorRings& rings, KernelTable& kernels, QueueSlots& slots, uint32_t slot,
+                           uint64_t owner, int priority)
+    : rings_(rings),
+      kernels_(kernels),
+      slots_(slots),
+      slot_(slot),
+      ring_(slot % rings.count()),
+      owner_(owner),
+      priority_(priority),
+      appended_(slots[slot].appended) {
+  slots_[slot] = {this, owner, appended_};
+  rings_.DropReport(ring_, slot);
+}
+
+ProcessQueue::~ProcessQueue() {
+  slots_[slot_] = {nullptr, 0, appended_};
+  SendDestruction();
+}
 
 absl::Status ProcessQueue::Append(std::span<const MemoryUse> uses, uint64_t mark) {
   if (log_.empty()) last_progress_ = Clock::now();
@@ -44,7 +58,7 @@ absl::Status ProcessQueue::Launch(const kernels::LaunchList& launches, std::span
     const auto values = launch.argument_bytes();
     const auto offsets = std::as_bytes(launch.argument_offsets());
     Message& message = Add(MessageKind::kLaunch, values.size() + 1 + offsets.size());
-    message.kernel = device_.Register(launch.kernel());
+    message.kernel = kernels_.Add(launch.kernel());
     std::copy(launch.groups().begin(), launch.groups().end(), message.launch.groups);
     std::copy(launch.group_size.begin(), launch.group_size.end(), message.launch.group_size);
     message.launch.argument_bytes =
@@ -81,7 +95,7 @@ absl::Status ProcessQueue::Zero(void* target, uint64_t bytes) {
 absl::Status ProcessQueue::WriteValue(uint64_t* word, uint64_t value) {
   Add(MessageKind::kWriteValue).write = {AddressOf(word), value};
   const absl::Status status = Append({}, value);
-  device_.WakeExecutor(ring_);
+  rings_.Wake(ring_);
   return status;
 }
 
@@ -90,15 +104,15 @@ absl::Status ProcessQueue::WriteTimestamp(uint64_t* word) {
   return Append({});
 }
 
-bool ProcessQueue::times_work() const { return device_.tracing(); }
+bool ProcessQueue::times_work() const { return rings_.tracing(); }
 
-bool ProcessQueue::ready() const { return !held_ && sent_ == log_.size() && device_.HasRoom(ring_); }
+bool ProcessQueue::ready() const { return !held_ && sent_ == log_.size() && rings_.HasRoom(ring_); }
 
 void ProcessQueue::Completed(uint64_t value) {
   const size_t before = log_.size();
   log_.Complete(value, [&](std::span<const std::byte> messages) {
     ForEachMessage(messages, [&](const Message& message) {
-      if (message.kind == MessageKind::kLaunch) device_.CountRun(message.kernel);
+      if (message.kind == MessageKind::kLaunch) kernels_.CountRun(message.kernel);
     });
   });
   const size_t done = before - log_.size();
@@ -107,7 +121,7 @@ void ProcessQueue::Completed(uint64_t value) {
   last_progress_ = Clock::now();
 }
 
-bool ProcessQueue::HasTrouble() const { return !trouble_.error.ok() || device_.HasReport(*this); }
+bool ProcessQueue::HasTrouble() const { return !trouble_.error.ok() || rings_.HasReport(ring_, slot_); }
 
 DeviceQueue::Trouble ProcessQueue::TakeTrouble() {
   KeepReport();
@@ -115,7 +129,7 @@ DeviceQueue::Trouble ProcessQueue::TakeTrouble() {
 }
 
 void ProcessQueue::KeepReport() {
-  const absl::Status reported = device_.TakeReport(*this);
+  const absl::Status reported = rings_.TakeReport(ring_, slot_);
   if (reported.ok()) return;
   if (trouble_.error.ok()) trouble_.error = reported;
   // The failed command is unknown, so everything that unfinished commands write may be lost.
@@ -123,7 +137,7 @@ void ProcessQueue::KeepReport() {
 }
 
 bool ProcessQueue::SendCreation() {
-  if (created_ || !device_.online()) return created_;
+  if (created_ || !rings_.online()) return created_;
   uint64_t first = appended_;
   log_.ForEachFrom(0, [&](CommandLog::Command&, std::span<const std::byte> messages) {
     ForEachMessage(messages, [&](const Message& message) { first -= IsWork(message.kind) ? 1 : 0; });
@@ -131,30 +145,30 @@ bool ProcessQueue::SendCreation() {
   });
   MessageBuffer creation;
   creation.Add(MessageKind::kCreateQueue, slot_).create = {first, priority_};
-  return created_ = device_.Send(ring_, creation.bytes());
+  return created_ = rings_.Send(ring_, creation.bytes());
 }
 
 void ProcessQueue::SendDestruction() {
-  if (!created_ || !device_.online()) return;
+  if (!created_ || !rings_.online()) return;
   MessageBuffer destruction;
   destruction.Add(MessageKind::kDestroyQueue, slot_);
-  device_.Send(ring_, destruction.bytes());
+  rings_.Send(ring_, destruction.bytes());
 }
 
 bool ProcessQueue::Send(CommandLog::Command& command, std::span<const std::byte> messages) {
   bool loaded = true;
   ForEachMessage(messages, [&](const Message& message) {
-    if (message.kind == MessageKind::kLaunch) loaded = loaded && device_.SendKernel(ring_, message.kernel);
+    if (message.kind == MessageKind::kLaunch) loaded = loaded && kernels_.Load(ring_, message.kernel);
   });
   if (!loaded) return false;
-  const uint64_t position = device_.position(ring_);
-  if (!device_.Send(ring_, messages)) return false;
+  const uint64_t position = rings_.position(ring_);
+  if (!rings_.Send(ring_, messages)) return false;
   command.position = position;
   return true;
 }
 
 bool ProcessQueue::SendUpTo(size_t count) {
-  if (!device_.online() || !SendCreation()) return false;
+  if (!rings_.online() || !SendCreation()) return false;
   if (sent_ >= count) return true;
   log_.ForEachFrom(sent_, [&](CommandLog::Command& command, std::span<const std::byte> messages) {
     if (sent_ == count || !Send(command, messages)) return false;
@@ -213,7 +227,7 @@ uint64_t ProcessQueue::MinCompletedRuns() {
   size_t i = 0;
   log_.ForEachFrom(0, [&](CommandLog::Command&, std::span<const std::byte> messages) {
     ForEachMessage(messages, [&](const Message& message) {
-      if (message.kind == MessageKind::kLaunch) least = std::min(least, device_.runs(message.kernel));
+      if (message.kind == MessageKind::kLaunch) least = std::min(least, kernels_.runs(message.kernel));
     });
     return ++i < started_;
   });

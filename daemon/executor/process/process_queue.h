@@ -10,20 +10,20 @@
 #include "absl/functional/function_ref.h"
 #include "daemon/executor/api/device_queue.h"
 #include "daemon/executor/process/command_log.h"
+#include "daemon/executor/process/executor_rings.h"
+#include "daemon/executor/process/kernel_table.h"
 #include "daemon/executor/process/message_buffer.h"
+#include "daemon/executor/process/queue_slots.h"
 
 namespace xpud::executor::process {
-
-class ProcessDevice;
 
 class ProcessQueue final : public DeviceQueue {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `first` is the number of its first piece of work.
-  ProcessQueue(ProcessDevice& device, size_t ring, uint32_t slot, uint64_t owner, int priority,
-               uint64_t first)
-      : device_(device), ring_(ring), slot_(slot), owner_(owner), priority_(priority), appended_(first) {}
+  // Takes a free slot of `slots`. What it is made with outlives it.
+  ProcessQueue(ExecutorRings& rings, KernelTable& kernels, QueueSlots& slots, uint32_t slot, uint64_t owner,
+               int priority);
   ~ProcessQueue() override;
   ProcessQueue(const ProcessQueue&) = delete;
   ProcessQueue& operator=(const ProcessQueue&) = delete;
@@ -43,7 +43,7 @@ class ProcessQueue final : public DeviceQueue {
   bool HasTrouble() const override;
   Trouble TakeTrouble() override;
 
-  // Used by ProcessDevice.
+  // For ProcessDevice and its parts.
   void AddTime(const WorkTime& time) {
     if (times_.size() < TimesExchange::kCapacity) times_.push_back(time);
   }
@@ -64,7 +64,7 @@ class ProcessQueue final : public DeviceQueue {
   void Rewind(uint64_t taken);
   void Release() { held_ = false; }
   void Forget();  // drops all commands
-                  // Count of commands that had started when the last executor died, and must run again.
+  // Count of commands that had started when the last executor died, and must run again.
   size_t started() const { return started_; }
   // The lowest count of completed runs among the kernels of these commands.
   uint64_t MinCompletedRuns();
@@ -87,9 +87,11 @@ class ProcessQueue final : public DeviceQueue {
   bool SendUpTo(size_t count);
   bool Send(CommandLog::Command& command, std::span<const std::byte> messages);
 
-  ProcessDevice& device_;
-  const size_t ring_;
+  ExecutorRings& rings_;
+  KernelTable& kernels_;
+  QueueSlots& slots_;
   const uint32_t slot_;
+  const size_t ring_;
   const uint64_t owner_;
   const int priority_;
   const uint64_t* done_ = nullptr;
@@ -101,7 +103,7 @@ class ProcessQueue final : public DeviceQueue {
   Trouble trouble_;
   Clock::time_point last_progress_ = Clock::now();
   MessageBuffer scratch_;
-  uint64_t appended_;
+  uint64_t appended_;  // continues the count of the slot's last queue
   std::vector<WorkTime> times_;
 };
 

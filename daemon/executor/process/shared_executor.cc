@@ -1,0 +1,33 @@
+#include "daemon/executor/process/shared_executor.h"
+
+#include <chrono>
+
+namespace xpud::executor::process {
+namespace {
+
+constexpr auto kWaitForExecutor = std::chrono::seconds(30);
+
+}  // namespace
+
+void SharedExecutor::Publish(Process process) {
+  MutexLock lock(mutex_);
+  process_ = std::move(process);
+  changed_.NotifyAll();
+}
+
+Process SharedExecutor::Get() {
+  MutexLock lock(mutex_);
+  return process_;
+}
+
+Process SharedExecutor::OtherThan(const Process& used) {
+  const auto until = std::chrono::steady_clock::now() + kWaitForExecutor;
+  MutexLock lock(mutex_);
+  while (process_ != nullptr && process_ == used) {
+    const bool changed = changed_.WaitFor(mutex_, kWaitForExecutor);
+    if (!changed || std::chrono::steady_clock::now() > until) return nullptr;
+  }
+  return process_;
+}
+
+}  // namespace xpud::executor::process

@@ -1,0 +1,83 @@
+// The profiles of a lane's sessions: whether there is room for one, which sessions have one, and that the
+// device traces its work meanwhile. Owned by Lane, which tells it of its sessions. REQUIRES: the lane's
+// thread, unless a function says otherwise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "daemon/executor/api/background.h"
+#include "daemon/executor/api/device.h"
+#include "daemon/session/device_session.h"
+#include "daemon/trace/profiles.h"
+#include "daemon/trace/recorder.h"
+
+namespace xpud::lane {
+
+class ProfileDesk {
+ public:
+  // `device` outlives the last call. `wake` is called on any thread when Poll has something to do.
+  ProfileDesk(executor::Device& device, std::function<void()> wake);
+
+  // A session has opened the device. Profiles it if that was asked for.
+  void Add(session::DeviceSession& session);
+  // The session is being closed, and still has its recorder.
+  void Remove(session::DeviceSession& session);
+
+  // Profiles the selected sessions, those that open the device later included. Returns how many there are, or
+  // ResourceExhausted if the audience's profiles would keep too many commands.
+  absl::StatusOr<size_t> Start(const trace::Profiles::Wish& wish);
+  size_t Stop(trace::Audience audience, const trace::Selection& selection);
+  // A client's own profile, of at most `capacity` commands. Errors as for Start.
+  absl::Status StartForClient(uint64_t session, size_t capacity);
+  void StopForClient(uint64_t session);
+  // Runs use(profile) on the desk's thread, with null if there is none. The profile is freed there.
+  void TakeForClient(uint64_t session, std::function<void(const trace::Profile*)> use);
+  // Frees it on the desk's thread. May be null.
+  void Drop(std::unique_ptr<trace::Profile> profile);
+  // Runs `work` on the desk's thread, which may take its time.
+  void RunAside(std::function<void()> work);
+
+  // Call after profiles were started or stopped. Has the device trace its work if a session is profiled.
+  // Calls `then`, here or later on the lane's thread, when it does, and profiles have the times of all work
+  // that had ended before. A device that is slow to answer is waited for half a second.
+  void Settle(std::function<void()> then);
+  // Whether Settle has still to call something.
+  bool is_settling() const { return !settling_.empty(); }
+  // Call often.
+  void Poll();
+  // No session is left: calls what Settle has still to call.
+  void FinishSettling();
+  // Ends the desk's thread; nothing more is run there. Any thread, after the lane's has ended.
+  void EndThread() { aside_.reset(); }
+
+ private:
+  struct Settling {
+    uint32_t ticket;  // of Device::Trace
+    uint64_t until_ns;
+    std::function<void()> then;
+  };
+
+  session::DeviceSession* Find(uint64_t session) const;
+  bool IsProfiled() const;
+  // How many commands the audience's profiles may come to keep, those of the selected sessions left out.
+  uint64_t CountedCommands(trace::Audience audience, const trace::Selection& besides) const;
+  absl::Status Admit(const trace::Profiles::Wish& wish) const;
+  size_t ForSelected(const trace::Selection& selection,
+                     absl::FunctionRef<void(trace::Recorder&)> visit) const;
+
+  executor::Device& device_;
+  std::vector<session::DeviceSession*> sessions_;
+  trace::Profiles wishes_;
+  bool traces_ = false;  // the device was asked for times
+  std::vector<Settling> settling_;
+  std::optional<executor::Background> aside_;  // the desk's thread: formats and frees profiles
+};
+
+}  // namespace xpud::lane
