@@ -22,8 +22,8 @@ class ReaderBudget {
   }
 
  private:
-  // What a visit costs the lane and its clients beside its own length: threads are woken and lose their cores.
-  // Measured on two cores, where a client's round trip takes that much longer when a visit meets it.
+  // What a visit costs the lane and its clients beside its own length: threads are woken and lose their
+  // cores. Measured on two cores, where a client's round trip takes that much longer when a visit meets it.
   static constexpr uint64_t kWakeNs = 25'000;
   // A thread may lose its core during a visit, which is not the visit's cost.
   static constexpr uint64_t kMaxCountedNs = 2'000'000;

@@ -13,7 +13,7 @@
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/space.h"
 #include "proto/ops/families/max_pool.h"
-#include "proto/ops/windows.h"
+#include "proto/ops/families/windows.h"
 
 namespace xpud::kernels {
 

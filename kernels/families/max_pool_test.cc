@@ -6,7 +6,7 @@
 #include "kernels/testing/device_test_fixture.h"
 #include "kernels/testing/tensor.h"
 #include "proto/ops/check.h"
-#include "proto/ops/windows.h"
+#include "proto/ops/families/windows.h"
 
 namespace xpud::kernels {
 namespace {

@@ -11,7 +11,7 @@
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/space.h"
-#include "proto/ops/windows.h"
+#include "proto/ops/families/windows.h"
 
 namespace xpud::kernels {
 

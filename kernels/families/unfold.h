@@ -10,7 +10,7 @@
 
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
-#include "proto/ops/windows.h"
+#include "proto/ops/families/windows.h"
 
 namespace xpud::kernels {
 

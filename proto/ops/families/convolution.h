@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "proto/ops/families/windows.h"
 #include "proto/ops/named_call.h"
-#include "proto/ops/windows.h"
 
 namespace xpud::ops {
 

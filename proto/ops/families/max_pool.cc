@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "proto/base/status_macros.h"
+#include "proto/ops/families/windows.h"
 #include "proto/ops/rules.h"
-#include "proto/ops/windows.h"
 
 namespace xpud::ops {
 namespace {

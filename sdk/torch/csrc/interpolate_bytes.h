@@ -6,7 +6,7 @@
 #include <array>
 #include <optional>
 
-#include "proto/ops/windows.h"
+#include "proto/ops/families/windows.h"
 
 namespace xpud::shim {
 

@@ -271,7 +271,8 @@ void CheckPower(const ops::Row& row, std::span<const MapInput> inputs) {
               "Integers to negative integer powers are not allowed.");
 }
 
-// Returns the row whose function PyTorch computes for this power: -0 to the power 0.5 is -0 there, -inf is nan.
+// Returns the row whose function PyTorch computes for this power: -0 to the power 0.5 is -0 there, -inf is
+// nan.
 const ops::Row* RootFor(const ops::Row& row, std::span<const MapInput> inputs) {
   static const ops::Row &pow = ops::RowOf("pow.Tensor_Scalar"), &sqrt = ops::RowOf("sqrt"),
                         &rsqrt = ops::RowOf("rsqrt");

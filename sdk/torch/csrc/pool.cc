@@ -5,7 +5,7 @@
 #include <torch/library.h>
 
 #include "proto/ops/families/max_pool.h"
-#include "proto/ops/windows.h"
+#include "proto/ops/families/windows.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/kernel.h"
 #include "sdk/torch/csrc/windows.h"

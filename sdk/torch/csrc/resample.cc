@@ -7,7 +7,7 @@
 #include <torch/library.h>
 
 #include "proto/ops/families/resample.h"
-#include "proto/ops/windows.h"
+#include "proto/ops/families/windows.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/interpolate_bytes.h"
 #include "sdk/torch/csrc/windows.h"

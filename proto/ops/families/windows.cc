@@ -1,4 +1,4 @@
-#include "proto/ops/windows.h"
+#include "proto/ops/families/windows.h"
 
 #include <algorithm>
 #include <cmath>
