@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/compiler/emitter.h"
-#include "kernels/compiler/expression.h"
+#include "kernels/compiler/formulas.h"
 
 namespace xpud::kernels {
 

@@ -1,5 +1,5 @@
 // The formula language: precedence, sharing, the parts of a reduction, and what is refused.
-#include "kernels/compiler/formula.h"
+#include "kernels/compiler/formulas.h"
 
 #include <tuple>
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/api/planner.h"
-#include "kernels/compiler/formula.h"
+#include "kernels/compiler/formulas.h"
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/box_emission.h"
 

@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/compiler/formula.h"
+#include "kernels/compiler/formulas.h"
 #include "kernels/families/map.h"
 #include "kernels/testing/device_test_fixture.h"
 #include "kernels/testing/reference.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/compiler/formula.h"
+#include "kernels/compiler/formulas.h"
 #include "kernels/compiler/lowering.h"
 
 namespace xpud::kernels {

@@ -15,7 +15,7 @@
 
 #include "kernels/api/op_call.h"
 #include "kernels/api/planner.h"
-#include "kernels/compiler/formula.h"
+#include "kernels/compiler/formulas.h"
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/space.h"
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "kernels/compiler/formula.h"
+#include "kernels/compiler/formulas.h"
 #include "kernels/testing/device_test_fixture.h"
 #include "kernels/testing/reference.h"
 #include "kernels/testing/tensor.h"

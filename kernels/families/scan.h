@@ -12,7 +12,7 @@
 #include <array>
 
 #include "kernels/api/planner.h"
-#include "kernels/compiler/formula.h"
+#include "kernels/compiler/formulas.h"
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/space.h"
 

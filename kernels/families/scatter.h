@@ -14,7 +14,7 @@
 #pragma once
 
 #include "kernels/api/planner.h"
-#include "kernels/compiler/formula.h"
+#include "kernels/compiler/formulas.h"
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/sort.h"
 #include "kernels/families/space.h"

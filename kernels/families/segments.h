@@ -8,7 +8,7 @@
 #pragma once
 
 #include "kernels/api/planner.h"
-#include "kernels/compiler/formula.h"
+#include "kernels/compiler/formulas.h"
 #include "kernels/compiler/kernel_cache.h"
 
 namespace xpud::kernels {

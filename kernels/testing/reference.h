@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/compiler/expression.h"
+#include "kernels/compiler/formulas.h"
 #include "kernels/testing/tensor.h"
 
 namespace xpud::kernels {

@@ -1,7 +1,7 @@
 // Special functions in long double, by other ways than the kernels'. For moderate arguments; slow.
 #pragma once
 
-#include "kernels/compiler/expression.h"
+#include "kernels/compiler/formulas.h"
 #include "kernels/testing/tensor.h"
 
 namespace xpud::kernels {

@@ -1,4 +1,4 @@
-#include "kernels/compiler/formula.h"
+#include "proto/ops/formula/formula.h"
 
 #include <cctype>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 
-namespace xpud::kernels {
+namespace xpud::formula {
 namespace {
 
 struct Infix {
@@ -189,4 +189,4 @@ absl::StatusOr<ReduceFormula> ParseReduce(std::string_view text) {
   return formula;
 }
 
-}  // namespace xpud::kernels
+}  // namespace xpud::formula

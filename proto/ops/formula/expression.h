@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace xpud::kernels {
+namespace xpud::formula {
 
 // The variables of formulas; proto/ops/op_table.h defines them.
 enum class Variable : uint8_t {
@@ -187,4 +187,4 @@ Op FunctionNamed(std::string_view name, int arity);
 // Returns the name of a function, or nothing if `op` is none. Ends with a zero.
 std::string_view NameOf(Op op);
 
-}  // namespace xpud::kernels
+}  // namespace xpud::formula

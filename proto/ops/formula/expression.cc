@@ -1,8 +1,8 @@
-#include "kernels/compiler/expression.h"
+#include "proto/ops/formula/expression.h"
 
 #include <algorithm>
 
-namespace xpud::kernels {
+namespace xpud::formula {
 namespace {
 
 struct Function {
@@ -137,4 +137,4 @@ std::string_view NameOf(Op op) {
   return {};
 }
 
-}  // namespace xpud::kernels
+}  // namespace xpud::formula

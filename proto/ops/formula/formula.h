@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/compiler/expression.h"
+#include "proto/ops/formula/expression.h"
 
-namespace xpud::kernels {
+namespace xpud::formula {
 
 // `f; g`: a root for each output.
 struct MapFormula {
@@ -34,4 +34,4 @@ struct ReduceFormula {
 absl::StatusOr<MapFormula> ParseMap(std::string_view text);
 absl::StatusOr<ReduceFormula> ParseReduce(std::string_view text);
 
-}  // namespace xpud::kernels
+}  // namespace xpud::formula
