@@ -1,7 +1,9 @@
 #include "daemon/service/listener.h"
 
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <bit>
@@ -34,6 +36,7 @@ absl::Status Listener::Open(UniqueFd handed) {
   ASSIGN_OR_RETURN(Door door, OpenDoor(options_.socket_path, options_.socket_mode, std::move(handed)));
   door.gateway_uid = options_.gateway_uid;
   doors_.push_back(std::move(door));
+  program_.Reset(open("/proc/self/exe", O_PATH | O_CLOEXEC));
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
@@ -183,7 +186,12 @@ void Listener::DropSilentClients(lane::Lanes& lanes) {
 
 bool Listener::IsIdleTooLong() const {
   return limits_.exit_when_idle && connections_.empty() &&
-         Clock::now() - last_client_ > *limits_.exit_when_idle;
+         (Clock::now() - last_client_ > *limits_.exit_when_idle || IsReplaced());
+}
+
+bool Listener::IsReplaced() const {
+  struct stat program = {};
+  return fstat(program_.get(), &program) == 0 && program.st_nlink == 0;
 }
 
 bool Listener::TakeSignals() {
@@ -216,7 +224,8 @@ void Listener::ServeUntilTheEnd(lane::Lanes& lanes) {
     }
     DropSilentClients(lanes);
   } while (!IsIdleTooLong());
-  spdlog::info("daemon_idle seconds={}", limits_.exit_when_idle->count());
+  spdlog::info("daemon_idle seconds={}{}", limits_.exit_when_idle->count(),
+               IsReplaced() ? " program=replaced" : "");
 }
 
 }  // namespace xpud::service

@@ -42,9 +42,11 @@ class Listener {
 
   // Limits for new clients.
   struct Limits {
-    std::optional<std::chrono::seconds> exit_when_idle;  // end the daemon this long after the last client
-    uint64_t host_memory = 0;                            // bytes that a session may share with devices
-    size_t user_clients = Places::kMaxPerUser;           // connections of one user
+    // End the daemon this long after the last client, or as soon as its program was replaced and there is
+    // none.
+    std::optional<std::chrono::seconds> exit_when_idle;
+    uint64_t host_memory = 0;                   // bytes that a session may share with devices
+    size_t user_clients = Places::kMaxPerUser;  // connections of one user
   };
   // REQUIRES: Serve has not started, or this is its thread.
   void SetLimits(const Limits& limits);
@@ -67,12 +69,14 @@ class Listener {
   void Drop(lane::Lanes& lanes, uint64_t key, const char* reason);
   void DropSilentClients(lane::Lanes& lanes);
   bool IsIdleTooLong() const;
+  // Whether a newer program took the place of ours: the next client is to have that one.
+  bool IsReplaced() const;
   // Returns false if a signal ends the daemon.
   bool TakeSignals();
 
   const Options options_;
   Limits limits_;
-  UniqueFd lock_, signals_;
+  UniqueFd lock_, signals_, program_;
   Poller poller_;
   Inbox inbox_;
   std::vector<Door> doors_;

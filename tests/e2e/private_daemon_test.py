@@ -4,10 +4,12 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from harness import BINARIES, Client, wait_until
@@ -61,6 +63,26 @@ class PrivateDaemon(unittest.TestCase):
         wait_until(lambda: self.daemon_pid() is None, 5)
         self.assertIn("started a private daemon", self.run_clients(1)[0])
         self.assertNotEqual(self.daemon_pid(), crashed)
+
+    def test_one_whose_program_was_replaced_ends_with_its_last_client(self):
+        folder = self.socket.parent.parent
+        (folder / "bin").mkdir()
+        (folder / "lib").symlink_to(BINARIES.parent / "lib")
+        program = folder / "bin/xpud"
+        shutil.copy(BINARIES / "xpud", program)
+        self.env["XPUD_DAEMON"] = str(program)
+        client = Client(DOUBLE, self.env)
+        self.assertEqual(client.hear(), "6.0")
+        old = self.daemon_pid()
+        shutil.copy(BINARIES / "xpud", folder / "new")
+        os.replace(folder / "new", program)
+        time.sleep(1.5)
+        self.assertEqual(self.daemon_pid(), old, "it has a client")
+        client.tell()
+        client.finish()
+        wait_until(lambda: not pathlib.Path(f"/proc/{old}").exists(), 10)
+        self.assertIn("started a private daemon", self.run_clients(1)[0])
+        self.assertNotEqual(self.daemon_pid(), old)
 
     def refusal(self, daemon: str, timeout: float) -> str:
         """Returns why no daemon could be started, with this program in its place."""

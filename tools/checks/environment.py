@@ -103,6 +103,7 @@ TABLE = (
         Variable("XPUD_TEST_DAEMON_FLAGS", "`tests/e2e`, `tests/conformance`", "options", "`--device cpu`", "Options of the daemons that C++ tests start."),
         Variable("XPUD_TEST_DOUBLES", "kernels' tests", "`0`", "on", "`0`: kernels compute doubles with integers, as on a device without them."),
         Variable("XPUD_TEST_FULL", "tests", "set", "off", "Slow tests run completely. `tools/test --full` sets it."),
+        Variable("XPUD_TEST_NAME", "tools/test", "text", "", "Runs only tests whose names contain it. `tools/test -k` sets it."),
         Variable("XPUD_TEST_IMPORT_FD", "drivers' tests", "set by the test", "", "Tells a child process which memory to import."),
         Variable("XPUD_TEST_LIBRARIES", "kernels' tests", "`0`", "on", "`0`: the kernels' tests on a GPU use no vendor's library."),
         Variable("XPUD_TEST_LOOK", "drivers' tests", "set by the test", "", "Tells a child process how to look for a lost device."),

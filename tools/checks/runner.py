@@ -122,7 +122,9 @@ def _run_one(stage: Stage, broken: set[str]) -> tuple[Tally, str]:
         return Tally(failed=1), f"not run, as {', '.join(missing)} failed"
     log = Log(stage.name)
     try:
-        tally = stage.body(log) or Tally(passed=1)
+        tally = stage.body(log)
+        if tally is None:  # a stage without counts
+            tally = Tally(passed=1)
         reason = f"see {log.path.relative_to(ROOT)}" if tally.failed else ""
     except StageFailed as failure:
         tally, reason = Tally(failed=1), str(failure)

@@ -64,9 +64,12 @@ def configure_and_build(log: Log, preset: str, *targets: str) -> None:
 
 
 def ctest(log: Log, preset: str, *arguments: str, env: dict[str, str] | None = None) -> Tally:
+    wanted = os.environ.get("XPUD_TEST_NAME")
     _, output = log.run("ctest", "--test-dir", f"build/{preset}", "-j", JOBS, "--output-on-failure", "--no-tests=error",
-                        *arguments, env=env)
+                        *arguments, *(("-R", wanted) if wanted else ()), env=env)
     match = re.search(r"(\d+) tests? failed out of (\d+)", output)
+    if not match and wanted:
+        return Tally()
     if not match:
         raise StageFailed("ctest found no tests")
     failed, total = map(int, match.groups())
@@ -80,11 +83,16 @@ def unittests(log: Log, folder: str, env: dict[str, str] | None = None, patterns
     files = sorted(path for pattern in patterns for path in (ROOT / folder).glob(pattern))
     if not files:
         raise StageFailed(f"no tests in {folder}")
+    wanted = os.environ.get("XPUD_TEST_NAME")
+    chosen = ()
+    if wanted:
+        files = [path for path in files if re.search(rf"def test\w*{re.escape(wanted)}|class \w*{re.escape(wanted)}", path.read_text())]
+        chosen = ("-k", wanted)
     python = python or (PYTHON if PYTHON.exists() else "python3")
 
     def run(file: pathlib.Path) -> Tally:
         own = log if together == 1 else Log(f"{log.path.stem}-{file.stem}")  # the outputs must not mix
-        status, output = own.run(python, "-m", "unittest", "-v", file.stem, cwd=file.parent, env=env)
+        status, output = own.run(python, "-m", "unittest", "-v", *chosen, file.stem, cwd=file.parent, env=env)
         ran = re.search(r"^Ran (\d+) test", output, re.M)
         bad = sum(int(n) for n in re.findall(r"(?:failures|errors|unexpected successes)=(\d+)", output))
         skipped = sum(int(n) for n in re.findall(r"skipped=(\d+)", output))
