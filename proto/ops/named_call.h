@@ -258,7 +258,7 @@ consteval FamilyDescriptor Described(FamilyDescriptor of) {
 }
 
 // Names a call's operands and attributes; lists of tensors have no names here. Attributes that the call omits
-// are those of a new struct. REQUIRES: the call outlives the result.
+// keep the struct's own values. REQUIRES: the call outlives the result.
 template <template <typename> class Named>
 Named<Given> Read(const Call& call) {
   Named<Given> named;
