@@ -18,13 +18,14 @@ from ._xpud import ConnectionError, OutOfMemoryError
 _xpud.register(Array, _session.Device)
 
 from . import ops, random  # noqa: E402: they make arrays
-from ._creation import (arange, asarray, empty, empty_host, empty_like, from_dlpack, full, full_like, load_safetensors, ones,  # noqa: E402
-                        ones_like, zeros, zeros_like)
+from ._creation import (arange, asarray, empty, empty_host, empty_like, from_dlpack, full, full_like, ones, ones_like, zeros,  # noqa: E402
+                        zeros_like)
 from ._functions import (argsort, astype, broadcast_to, clip, concat, concatenate, cumprod, cumsum, cumulative_prod, cumulative_sum,  # noqa: E402
                          einsum, embedding, expand_dims, flip, gelu, isfinite, layer_norm, linear,
                          log_softmax, matmul, matrix_transpose, nll_loss, nonzero, permute_dims, positive, reshape,
                          scaled_dot_product_attention, softmax, sort, square, squeeze, stack, std, take, take_along_axis,
                          topk, var, vector_norm, where)
+from ._safetensors import load_safetensors  # noqa: E402
 from ._session import Device, Session, connect, default_device, default_session, synchronize  # noqa: E402
 from ._types import DType, dtype, result_type  # noqa: E402
 

@@ -10,7 +10,7 @@ import numpy as np
 
 import xpud  # its functions exist when methods are called
 
-from . import _index, _xpud
+from . import _xpud
 from ._types import BY_NAME, DType, dtype as to_dtype
 
 if typing.TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Array(_xpud.Array):
         view = self._cut(key)
         if view is not None:
             return view
-        view, chosen = _index.select(self, key)
+        view, chosen = xpud._index.select(self, key)
         return xpud._functions.take_chosen(view, chosen) if chosen else view
 
     def __setitem__(self, key, value) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import typing
 
 import numpy
@@ -190,13 +189,3 @@ class _Shared:
 def converted(array: Array, dtype: DType) -> Array:
     """Returns a row-major copy, of another type or of the same."""
     return OPS["_copy_from"]["op"](array, out=array._new(dtype, array.shape))
-
-
-def load_safetensors(path: str | os.PathLike, *, device: Where = None, names: typing.Iterable[str] | None = None) -> dict[str, Array]:
-    """Loads the tensors of a safetensors file onto a device: all of them, or those in `names`.
-
-    The file is mapped, and its pages go directly to the daemon's staging memory, so this process makes no second copy of the weights.
-    Raises ValueError for an invalid file, KeyError for an unknown name, and TypeError for a type that the device lacks.
-    """
-    from ._safetensors import read
-    return read(path, device_of(device), names)

@@ -6,10 +6,9 @@ import operator
 import typing
 
 import numpy
-import xpud
+import xpud  # its functions exist when arrays are indexed
 
-if typing.TYPE_CHECKING:
-    from ._array import Array
+from ._array import Array
 
 
 class Selection(typing.NamedTuple):
@@ -19,7 +18,7 @@ class Selection(typing.NamedTuple):
 
 
 def _is_array_like(key: object) -> bool:
-    return isinstance(key, (xpud.Array, list, numpy.ndarray))
+    return isinstance(key, (Array, list, numpy.ndarray))
 
 
 def _as_number(key: object) -> int:
@@ -88,7 +87,7 @@ def _positions(array: Array, dimension: int, key: object) -> tuple:
 
 
 def _nonzero(mask: typing.Any) -> tuple:
-    if not isinstance(mask, xpud.Array):
+    if not isinstance(mask, Array):
         return mask.nonzero()
     try:
         return xpud.nonzero(mask)

@@ -12,8 +12,12 @@ import typing
 import numpy
 
 from ._array import Array
-from ._session import Device
+from ._creation import from_address
+from ._session import Device, device_of
 from ._types import BY_NAME
+
+if typing.TYPE_CHECKING:
+    from ._creation import Where
 
 _TYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64", "F16": "float16", "BF16": "bfloat16",
           "F32": "float32", "F64": "float64"}
@@ -33,16 +37,21 @@ def _header(path: str | os.PathLike, pages: numpy.ndarray) -> tuple[dict, int]:
     return header, 8 + length
 
 
-def read(path: str | os.PathLike, device: Device, names: typing.Iterable[str] | None) -> dict[str, Array]:
+def load_safetensors(path: str | os.PathLike, *, device: Where = None, names: typing.Iterable[str] | None = None) -> dict[str, Array]:
+    """Loads the tensors of a safetensors file onto a device: all of them, or those in `names`.
+
+    The file is mapped, and its pages go directly to the daemon's staging memory, so this process makes no second copy of the weights.
+    Raises ValueError for an invalid file, KeyError for an unknown name, and TypeError for a type that the device lacks.
+    """
+    place = device_of(device)
     if os.path.getsize(path) == 0:
         raise ValueError(f"{os.fspath(path)} is empty")
     pages = numpy.memmap(path, numpy.uint8, "r")
     header, start = _header(path, pages)
-    return {name: _tensor(name, header[name], pages[start:], device) for name in (header if names is None else names)}
+    return {name: _tensor(name, header[name], pages[start:], place) for name in (header if names is None else names)}
 
 
 def _tensor(name: str, entry: dict, data: numpy.ndarray, device: Device) -> Array:
-    from ._creation import from_address
     try:
         kind, shape, (first, end) = str(entry["dtype"]), tuple(map(operator.index, entry["shape"])), map(operator.index, entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
