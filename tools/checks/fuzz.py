@@ -1,6 +1,7 @@
 """tools/fuzz: runs libFuzzer's targets (tests/fuzz), several at a time, and reports executions and coverage."""
 
 import argparse
+import base64
 import concurrent.futures
 import dataclasses
 import json
@@ -21,6 +22,7 @@ FOLDER = ROOT / "tests/fuzz"
 TARGETS = sorted(path.name.removesuffix("_fuzzer.cc") for path in FOLDER.glob("*_fuzzer.cc"))
 HOUR = 3600
 PLANTED_SECONDS = 120
+MAX_SHOWN = 3072  # bytes of a find
 LIMITS = ("-max_len=16384", "-rss_limit_mb=4096", "-timeout=25")
 # Other threads of the process allocate at any time, so leaks cannot be attributed to an input.
 THREADED = ("hello", "control")
@@ -76,14 +78,29 @@ def fuzz(name: str, seconds: int, grown: pathlib.Path, *flags: str) -> tuple[int
                                 last(r"cov: (\d+)", text), last(r"corp: (\d+)/", text))
 
 
-def run_target(target: str, seconds: int) -> Result:
-    status, text, result = fuzz(target, seconds, BUILD / "corpora" / target)
+def run_target(target: str, seconds: int, repeatable: bool) -> Result:
+    """Continues with the corpus that earlier runs have grown. `repeatable`: begins anew with a fixed seed, so a target without threads tries the same
+    inputs each time, more of them on a faster machine."""
+    grown = BUILD / ("repeatable" if repeatable else "corpora") / target
+    if repeatable:
+        shutil.rmtree(grown, ignore_errors=True)
+    status, text, result = fuzz(target, seconds, grown, *(("-seed=1",) if repeatable else ()))
     result.what = "nothing found"
     if status != 0:
         crash = re.search(r"Test unit written to (\S+)", text)
         command = [str(BUILD / f"bin/fuzz_{target}"), crash.group(1)] if crash else ["less", str(BUILD / f"logs/fuzz-{target}.log")]
-        result.what = f"FAILED ({fault(text)}); again: {shlex.join(command)}"
+        result.what = f"FAILED ({fault(text)}); again: {shlex.join(command)}{keep(target, pathlib.Path(crash.group(1))) if crash else ''}"
     return result
+
+
+def keep(target: str, crash: pathlib.Path) -> str:
+    """Makes a find an input of later runs. Returns where it is and, because another machine's files may be lost, its bytes."""
+    place = FOLDER / "found" / target / crash.name.removeprefix(f"{target}-")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(crash, place)
+    text = f"; kept: {place.relative_to(ROOT)}"
+    data = crash.read_bytes()
+    return text + (f", base64 {base64.b64encode(data).decode()}" if len(data) <= MAX_SHOWN else "")
 
 
 def fault(text: str) -> str:
@@ -115,6 +132,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("target", nargs="*", help=f"only these; available: {', '.join(TARGETS)}")
     parser.add_argument("--seconds", type=int, help="seconds for each target (default: an hour for all targets)")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="number of targets that run at once")
+    parser.add_argument("--repeatable", action="store_true", help="begin anew with a fixed seed: what passes once passes again")
     parser.add_argument("--planted", action="store_true", help="first look for the planted faults")
     parser.add_argument("--json", type=pathlib.Path, help="also write the results to this file")
     arguments = parser.parse_args()
@@ -133,7 +151,7 @@ def main() -> int:
     results = []
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         runs = [pool.submit(run_planted, target) for target in targets if arguments.planted]
-        runs += [pool.submit(run_target, target, seconds) for target in targets]
+        runs += [pool.submit(run_target, target, seconds, arguments.repeatable) for target in targets]
         for run in concurrent.futures.as_completed(runs):
             results.append(run.result())
             print(results[-1].row(), flush=True)

@@ -156,10 +156,11 @@ def sanitizer(preset: str):
 
 
 def fuzz(log: Log) -> Tally:
-    """Half a minute for each target, and as long as it takes to find the planted faults."""
+    """Half a minute for each target, and as long as it takes to find the planted faults. With --full, the inputs are others each time."""
     results = ROOT / "build/asan-ubsan/fuzz.json"
     results.unlink(missing_ok=True)
-    _, output = log.run("tools/fuzz", "--seconds", "30", "--planted", "--jobs", JOBS, "--json", results, timeout=7200)
+    repeatable = () if os.environ.get("XPUD_TEST_FULL") else ("--repeatable",)
+    _, output = log.run("tools/fuzz", "--seconds", "30", "--planted", *repeatable, "--jobs", JOBS, "--json", results, timeout=7200)
     if not results.exists():
         raise StageFailed("the fuzz targets could not be built")
     passed = [result["passed"] for result in json.loads(results.read_text())]
@@ -227,28 +228,37 @@ def ecosystem(log: Log) -> Tally:
     return tally
 
 
+# The C++ suites that every way to run a device runs. The others do not depend on it; they run so with --full.
+CORE = "e2e_(compute|devices|executor|fairness|faults|host_memory|host_memory_rules|quota|user_view)_test"
+
+
 def e2e(log: Log) -> Tally:
     """Real processes: C++ clients, then PyTorch clients."""
     return ctest(log, "release", "-L", "e2e", "-j1") + unittests(log, "tests/e2e")
 
 
+def core(log: Log, env: dict[str, str]) -> Tally:
+    return ctest(log, "release", "-L", "e2e", *(() if os.environ.get("XPUD_TEST_FULL") else ("-R", CORE)), "-j1", env=env)
+
+
 def validation(log: Log) -> Tally:
     """The end-to-end tests that use devices, with the loader checking every parameter of every call."""
     env = {"ZE_ENABLE_VALIDATION_LAYER": "1", "ZE_ENABLE_PARAMETER_VALIDATION": "1"}
-    files = tuple(f"{name}_test.py" for name in ("attention", "executor", "faults", "sensors", "sharing"))
-    return ctest(log, "release", "-L", "e2e", "-j1", env=env) + unittests(log, "tests/e2e", env, files)
+    more = ("faults", "sharing") if os.environ.get("XPUD_TEST_FULL") else ()
+    files = tuple(f"{name}_test.py" for name in ("attention", "executor", "sensors", *more))
+    return core(log, env) + unittests(log, "tests/e2e", env, files)
 
 
 def asynchronous(log: Log) -> Tally:
     """The end-to-end tests with the CPU device treated like a GPU: completion is reported by the device."""
-    return ctest(log, "release", "-L", "e2e", "-j1", env={"XPUD_TEST_DAEMON_FLAGS": "--device cpu --asynchronous"})
+    return core(log, {"XPUD_TEST_DAEMON_FLAGS": "--device cpu --asynchronous"})
 
 
 def plain(log: Log) -> Tally:
     """The same and PyTorch's tests with a driver that has none of our extensions, as other vendors' drivers: without executor processes, which need
     them. It runs nothing during the append, and keeps no order but that of barriers."""
     env = {"XPUD_CPU_PLAIN": "1", "GTEST_FILTER": "-*InProcesses:Executor.*:*Spawner*"}
-    tally = ctest(log, "release", "-L", "e2e", "-j1", env=env)
+    tally = core(log, env)
     with own_daemon() as own:
         return tally + unittests(log, "sdk/torch/tests", own | env, ("test_device.py", "test_indices.py", "test_models.py"))
 
@@ -262,7 +272,7 @@ def intel(log: Log) -> Tally:
 def executor(log: Log) -> Tally:
     """The same, and the PyTorch package's tests, with the CPU device in an executor process, as a GPU is by default."""
     flags = "--device cpu --executor process"
-    tally = ctest(log, "release", "-L", "e2e", "-j1", env={"XPUD_TEST_DAEMON_FLAGS": flags})
+    tally = core(log, {"XPUD_TEST_DAEMON_FLAGS": flags})
     with tempfile.TemporaryDirectory(prefix="xpud-test-") as folder:
         with contextlib.closing(Daemon(RELEASE / "bin", pathlib.Path(folder, "log"), *flags.split())) as daemon:
             return tally + unittests(log, "sdk/torch/tests", {"XPUD_ADDRESS": str(daemon.address)}, ("test_device.py", "test_indices.py", "test_models.py", "test_pinned.py"))
@@ -330,7 +340,7 @@ STAGES = [
     Stage("unit", "unit tests; docs/operators.md lists the op table's ops", unit, ("build",)),
     Stage("asan", "wire, session and driver tests under ASan and UBSan, with planted faults", sanitizer("asan-ubsan"), ("setup",)),
     Stage("tsan", "ring and scheduler tests under TSan, with a planted race", sanitizer("tsan"), ("setup",)),
-    Stage("fuzz", "libFuzzer for half a minute per target, and planted faults", fuzz, ("setup",)),
+    Stage("fuzz", "libFuzzer for half a minute per target from a fixed start, and planted faults", fuzz, ("setup",)),
     Stage("links", "libxpud is small and needs neither LLVM nor Level Zero nor gRPC; tools/setup builds all that is installed", links, ("setup",)),
     Stage("install", "install rules; programs built with find_package(xpud) and with pkg-config", install, ("setup",)),
     Stage("python", "the Python client without torch, and its wheel", python, ("setup",)),
@@ -346,8 +356,8 @@ STAGES = [
     Stage("executor", "the same and PyTorch, with the CPU device in an executor process", executor, ("setup", "build")),
     Stage("network", "clients behind a network with delays, losses and cut connections", network, ("setup",)),
     Stage("inject", "the Nth call of Level Zero fails: an error or correct results, and the next client is served", inject, ("build",)),
-    Stage("soak", "clients connect, compute, leave and are killed; the daemon keeps nothing of them", soak, ("setup",)),
+    Stage("soak", "clients connect, compute, leave and are killed; the daemon keeps nothing of them", soak, ("setup",), full=True),
     Stage("isolation", "hostile clients beside an innocent one", isolation, ("setup",)),
-    Stage("demo", "the demo, small", demo, ("setup",)),
-    Stage("bench", "every benchmark once, small", bench, ("setup",)),
+    Stage("demo", "the demo, small", demo, ("setup",), full=True),
+    Stage("bench", "every benchmark once, small", bench, ("setup",), full=True),
 ]
