@@ -23,12 +23,12 @@ struct ValueType {
 };
 
 struct OptionRow {
-  std::string_view name;   // "socket-mode": --socket-mode on the command line, the key in the file
-  std::string_view value;  // placeholder of the value; empty: a switch
+  std::string_view name;        // "socket-mode": --socket-mode on the command line, the key in the file
+  std::string_view value = {};  // placeholder of the value; empty: a switch
   std::string_view help;
   // The default in words; empty: the value in Options{}.
-  std::string_view fallback;
-  std::string_view example;  // for the example file, if Options{} has no value
+  std::string_view fallback = {};
+  std::string_view example = {};  // for the example file, if Options{} has no value
   enum Where { kBoth, kCommandLineOnly } where = kBoth;
   bool live = false;  // SIGHUP applies a new value to a running daemon
   ValueType type;

@@ -14,7 +14,7 @@
 #include "proto/base/descriptor_error.h"
 #include "proto/base/status_macros.h"
 #include "sdk/client/connect.h"
-#include "sdk/client/program.h"
+#include "sdk/client/helper_process.h"
 
 namespace xpud::client {
 namespace {

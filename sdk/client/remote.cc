@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/descriptor_error.h"
 #include "proto/base/status_macros.h"
-#include "sdk/client/program.h"
+#include "sdk/client/helper_process.h"
 
 namespace xpud::client {
 namespace {

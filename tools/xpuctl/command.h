@@ -46,12 +46,12 @@ struct Invocation {
 
 struct Command {
   const char* name;
-  const char* arguments;  // as shown in the usage text
-  size_t most_arguments;
+  const char* arguments = "";  // as shown in the usage text
+  size_t most_arguments = 0;
   const char* summary;
-  std::span<const Output> outputs;  // supported formats; empty: -o is not supported
-  bool samples;                     // supports -w SECONDS, -n COUNT and several hosts
-  std::span<const Option> options;  // options of this command
+  std::span<const Output> outputs = {};  // supported formats; empty: -o is not supported
+  bool samples = false;                  // supports -w SECONDS, -n COUNT and several hosts
+  std::span<const Option> options = {};  // options of this command
   int (*run)(const Invocation& invocation);
 };
 

@@ -1,4 +1,4 @@
-#include "sdk/client/program.h"
+#include "sdk/client/helper_process.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// The programs of xpud's that this library starts. Any thread.
+// The programs of xpud that this library starts: the daemon, and xpud-connect. Any thread.
 #pragma once
 
 #include <string>
