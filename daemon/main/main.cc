@@ -234,13 +234,15 @@ absl::StatusOr<std::unique_ptr<telemetry::Watchdog>> StartWatchdog(const telemet
 }
 
 // An executor keeps access to its device, and loses the cache and the socket.
-void ConfineExecutor(std::span<char* const> arguments) {
-  if (arguments.size() != executor::process::kServeArguments) return;
-  const auto mode =
-      confinement::ModeOf(arguments[executor::process::kConfineArgument]).value_or(confinement::Mode::kOn);
+void ConfineExecutor(const executor::process::ServeArguments& arguments) {
+  const auto mode = confinement::ModeOf(arguments.confine).value_or(confinement::Mode::kOn);
   std::string in_force;
-  confinement::ConfineFiles(
-      mode, {"", "", arguments[4], confinement::FilesOptions::Processes::kOwn, true, ""}, in_force);
+  confinement::ConfineFiles(mode,
+                            {.cache_directory = "",
+                             .socket_directory = "",
+                             .driver_library = arguments.driver_library,
+                             .processes = confinement::FilesOptions::Processes::kOwn},
+                            in_force);
   confinement::ConfineCalls(mode, confinement::kExecutor, in_force);
 }
 
@@ -383,10 +385,11 @@ int Main(int argc, char** argv) {
 }  // namespace xpud
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], xpud::executor::process::kServeArgument) == 0) {
+  using xpud::executor::process::ServeArguments;
+  if (const auto serve = ServeArguments::FromArgv({argv, static_cast<size_t>(argc)})) {
     (void)xpud::StartLogging("warn");  // the daemon logs what the process finds at its start
-    xpud::ConfineExecutor({argv, static_cast<size_t>(argc)});
-    return xpud::executor::process::ServeDevice(argc, argv);
+    xpud::ConfineExecutor(*serve);
+    xpud::executor::process::ServeDevice(*serve);
   }
   return xpud::Main(argc, argv);
 }

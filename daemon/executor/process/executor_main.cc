@@ -303,11 +303,9 @@ bool RunsPtx(const DriverOptions& options) {
 
 }  // namespace
 
-int ServeDevice(int argc, char** argv) {
-  int index = 0, rings = 0;
-  if (argc != kServeArguments || !absl::SimpleAtoi(argv[3], &index) || !absl::SimpleAtoi(argv[5], &rings))
-    return kExitFailed;
-  ServeDevice({.driver_library = argv[4], .device = argv[2]}, index, rings);
+void ServeDevice(const ServeArguments& arguments) {
+  ServeDevice({.driver_library = arguments.driver_library, .device = arguments.back_end}, arguments.device,
+              arguments.rings);
 }
 
 }  // namespace xpud::executor::process

@@ -2,6 +2,8 @@
 // with its daemon, or when the device is lost.
 #pragma once
 
+#include "daemon/executor/process/serve_arguments.h"
+
 namespace xpud::executor::process {
 
 // The fds that an executor inherits.
@@ -15,13 +17,8 @@ inline constexpr int kFirstFreeFd = kFirstRingFd + 2 * kMaxRings;
 // Exit statuses.
 inline constexpr int kExitDaemonGone = 0, kExitFailed = 1, kExitDeviceLost = 3;
 
-// The first argument of an executor. After it: driver, device index, driver library, number of rings, and how
-// main confines the process.
-inline constexpr char kServeArgument[] = "--serve-device";
-inline constexpr int kServeArguments = 7, kConfineArgument = 6;
-
 // Loads the drivers, waits for the request to take the device that the arguments name, and serves it until
-// the process exits, with one thread per ring. Returns an exit status only if the arguments are wrong.
-int ServeDevice(int argc, char** argv);
+// the process exits, with one thread per ring.
+[[noreturn]] void ServeDevice(const ServeArguments& arguments);
 
 }  // namespace xpud::executor::process

@@ -75,13 +75,12 @@ std::vector<std::string> EnvironmentFor(const std::string& back_end) {
 
 Spawned SpawnHere(const ExecutorCommand& command, const Spawner::Common& common, std::span<UniqueFd> fds) {
   const std::string back_end(command.back_end, strnlen(command.back_end, sizeof(command.back_end)));
-  std::vector<std::string> arguments = {"xpud",
-                                        kServeArgument,
-                                        back_end,
-                                        absl::StrCat(command.index),
-                                        common.driver_library,
-                                        absl::StrCat(command.rings),
-                                        common.confine};
+  std::vector<std::string> arguments = ServeArguments{.back_end = back_end,
+                                                      .device = static_cast<int>(command.index),
+                                                      .driver_library = common.driver_library,
+                                                      .rings = static_cast<int>(command.rings),
+                                                      .confine = common.confine}
+                                           .ToArgv();
   std::vector<std::string> environment = EnvironmentFor(back_end);
   Child child = {fds, Pointers(arguments), Pointers(environment)};
   static std::array<std::byte, kStackBytes> stack;

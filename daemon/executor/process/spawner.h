@@ -25,7 +25,7 @@ struct ExecutorCommand {
 
 class Spawner {
  public:
-  // Arguments of all executors, besides ExecutorCommand; see kServeArgument.
+  // Arguments of all executors, besides ExecutorCommand; see ServeArguments.
   struct Common {
     std::string driver_library;
     std::string confine;
