@@ -7,8 +7,8 @@
 namespace xpud::stream {
 namespace {
 
-// A fence costs an asynchronous device as much as a small kernel. If nobody waits for one, there is one for
-// so many commands, or after so long: without fences, a device that works cannot be told from one that hangs.
+// A fence costs an asynchronous device as much as a small kernel. If nothing waits for a fence, one is placed
+// after this many commands or this long: without fences, a busy device looks like one that hangs.
 constexpr uint64_t kMaxCommands = 128;
 constexpr uint64_t kMaxNs = 100'000;
 

@@ -23,7 +23,7 @@ std::string Sha256(std::string_view text) {
 
 }  // namespace
 
-// A client, as requests name it: they may outlive the client.
+// A client as its requests refer to it. Requests may outlive the client.
 struct KernelCompiler::Asker {
   Asker(std::function<void()> ready, Assembler assembler)
       : on_ready(std::move(ready)), assemble(std::move(assembler)) {}
@@ -58,8 +58,8 @@ struct KernelCompiler::Entry : Code {
   std::optional<std::string> text;  // to be assembled
 };
 
-// A client's turn to assemble an entry, on its thread. If the client ends before, the entry goes on without
-// it.
+// A client's turn to assemble an entry, on the client's thread. If the client ends before that, the next
+// client has its turn.
 class KernelCompiler::Turn {
  public:
   Turn(KernelCompiler& compiler, std::shared_ptr<Entry> entry, std::shared_ptr<Asker> asker, size_t tried,
@@ -155,8 +155,8 @@ void KernelCompiler::Drop(std::shared_ptr<const Code> code) {
   ForgetUnused(key);
 }
 
-// References are taken from entries_, and dropped, under the lock. The queue holds one of what is not
-// settled.
+// References to entries are taken and dropped under the lock. The queue holds a reference to each entry that
+// is not settled.
 void KernelCompiler::ForgetUnused(const std::string& key) {
   const auto found = entries_.find(key);
   if (found == entries_.end() || found->second.use_count() != 1) return;
@@ -233,7 +233,7 @@ void KernelCompiler::Save(const std::string& identity, const std::string& code) 
   if (!saved.ok() && !failed_before && on_cache_failure_ != nullptr) on_cache_failure_(saved);
 }
 
-// Counts and keeps what was made, and names it in a failure.
+// Counts and keeps the code; adds the kernel's name to an error.
 KernelCompiler::MadeCode KernelCompiler::Finish(MadeCode code, Asker& asker, const Entry& entry) {
   (code.ok() ? asker.compiled : asker.failed).fetch_add(1, std::memory_order_relaxed);
   if (!code.ok())
@@ -243,8 +243,8 @@ KernelCompiler::MadeCode KernelCompiler::Finish(MadeCode code, Asker& asker, con
   return code;
 }
 
-// A failure is kept for all clients, unless it is that of a lost device: then who asks later has it made
-// again. No code: all who asked are gone.
+// An error is kept for all clients, except the loss of a client's device: then the next request compiles
+// again. Without code and without an error, all clients that requested the entry have ended.
 bool KernelCompiler::Settle(Entry& entry, size_t tried, const std::optional<MadeCode>& code,
                             std::vector<Request>& settled) {
   MutexLock lock(mutex_);

@@ -17,58 +17,58 @@ namespace xpud::kernels {
 
 class KernelCompiler;
 
-// Internal, naming the kernel, if a launch has more arguments than it holds, or other ones than its kernel
-// was compiled for. Both are bugs of a planner. KernelLibrary::Plan ends with it.
+// Returns Internal, with the kernel's name, if a launch has too many arguments, or not those that its kernel
+// was compiled for. Both are bugs of a planner. KernelLibrary::Plan calls it last.
 absl::Status CheckLaunches(const LaunchList& launches, const GroupLimits& most_groups);
 
 class KernelLibrary {
  public:
   struct Options {
     Target target = Target::kHost;
-    // Of this target and processor, with an assembler if there is `assemble`. Null: the library has its own.
+    // Compiles for the same target and processor, and assembles if `assemble` is given. Null: the library
+    // creates its own.
     std::shared_ptr<KernelCompiler> compiler = nullptr;
-    std::string cache_directory;  // of its own compiler; empty: no disk cache
-    int workers = 1;              // how many groups the device runs at once: sizes the slices
-    // Called on the compiler's thread, or another thread of this library, each time something became ready.
+    std::string cache_directory;  // for the library's own compiler; empty: no disk cache
+    int workers = 1;              // groups that the device runs at once; work is cut to occupy them
+    // Called when a kernel has become ready, on the compiler's thread or another thread of this library.
     std::function<void()> on_ready;
     std::string processor = {};  // kNvptx: the least GPU that the code runs on, as "sm_90"; empty: sm_80
     bool has_doubles = true;     // else kernels compute doubles with integers: slow, with the same results
-    // kNvptx: makes machine code (a cubin for `processor` itself) of PTX. Where given, modules are kNative
-    // and it is they that are kept on disk, so that a warm start compiles nothing. Called on a thread of this
-    // library, which its destructor waits for.
+    // kNvptx: turns PTX into machine code (a cubin for `processor`). If given, modules are kNative, and the
+    // disk cache keeps machine code, so that a warm start compiles nothing. Called on a thread of this
+    // library; the destructor waits for it.
     std::function<absl::StatusOr<std::string>(const std::string& ptx)> assemble = nullptr;
-    // kHost: launches run later, or in another process of this binary, so their arguments hold no pointers of
-    // this one. Weights are then not packed.
+    // kHost: launches run later, or in another process of this program. Their arguments then hold no pointers
+    // into this process, and weights are not packed.
     bool elsewhere = false;
-    // kNvptx: runs a HOST kernel, apart from any queue, in the process that has the device: with `launch`'s
-    // arguments and, appended by the callee as the last one, the address of a uint64_t that the kernel fills
-    // with its answer. Called on that thread, too. Unavailable means that it may be asked again. Null:
-    // launches run in this process, and their kernels find out.
+    // kNvptx: runs a HOST kernel in the process that has the device, outside of all queues. The kernel gets
+    // the launch's arguments and then the address of a uint64_t, in which it stores its answer. Called on the
+    // same thread as `assemble`. Unavailable: ask again later. Null: launches run in this process, and their
+    // kernels find the answer themselves.
     AskDevice ask = nullptr;
-    // How many compiled kernels are kept; those that were not used for longest make room for others.
-    size_t most_kernels = 4096;
-    uint64_t cache_bytes = uint64_t{1} << 30;  // that the disk cache of its own compiler may take
-    // Whoever launches gives up what it has of kernels that no further launch will name, and takes them out
-    // of the list; those that work under way needs stay there, and are named again later. Called by Plan.
-    // Null: nobody has anything of them.
+    size_t most_kernels = 4096;  // compiled kernels that are kept; the least recently used are dropped
+    uint64_t cache_bytes = uint64_t{1} << 30;  // limit of the disk cache of the library's own compiler
+    // Releases what the device holds of kernels that are dropped, and removes those from the list. Kernels
+    // that unfinished work still needs stay in the list, and are passed again later. Called by Plan. Null:
+    // the device holds nothing.
     ForgetKernels forget = nullptr;
-    GroupLimits most_groups = kAnyGroups;  // that the device runs in one launch
-    bool test_kernels = false;  // whether kernels that misbehave are planned, see kernels/misbehaving
+    GroupLimits most_groups = kAnyGroups;  // limits of the device for one launch
+    bool test_kernels = false;             // whether the kernels of families/misbehaving.h are served
   };
   static absl::StatusOr<std::unique_ptr<KernelLibrary>> Create(const Options& options);
   ~KernelLibrary();
 
-  // Fills `launches` (cleared first) with what computes `call`; an op with nothing to do gives none. No
-  // allocation once the kernel is known. Errors: Unimplemented (the message names op and dtypes),
-  // ResourceExhausted, Internal.
+  // Clears `launches`, and fills it with the launches that compute `call`; none if there is nothing to
+  // compute. Allocates nothing once the kernel is known. Errors: Unimplemented (the message names op and
+  // dtypes), ResourceExhausted, Internal.
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches);
 
-  // Waits until every compile that Plan began is done (tests, warm-up).
+  // Waits until all kernels that Plan has requested are compiled. For tests and for warming up.
   void WaitForCompiles();
 
   KernelCounters counters() const;
-  // As in Options, from now on: what is kept beyond them goes when the next kernel comes. The disk cache's
-  // limit is that of all libraries of its compiler.
+  // New values of these options. Kernels beyond the limit are dropped when the next one is compiled. The
+  // disk cache's limit holds for all libraries that share the compiler.
   void SetLimits(size_t most_kernels, uint64_t cache_bytes);
 
  private:

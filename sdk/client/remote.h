@@ -1,6 +1,6 @@
-// Daemons on other machines, HOST:PORT. A process of its own, xpud-connect, speaks to them: to this one it is
-// what a daemon on this machine is, a socket and shared memory; so no network code runs here, and a fork
-// finds none of its threads. Any thread.
+// Daemons on other machines, at HOST:PORT. A process of its own, xpud-connect, talks to them. It offers this
+// process a socket and shared memory, as a local daemon does. So no network code runs in this process, and no
+// thread of it is lost in a fork. Thread-safe.
 #pragma once
 
 #include <string>
@@ -18,9 +18,9 @@ bool IsRemoteAddress(const std::string& address);
 // network's functions would wrap around silently, and a token would go to another port.
 absl::Status CheckPort(const std::string& address, int least = 1);
 
-// Starts one for the daemon at `address`, and gives the socket to it, on which it greets as that daemon
-// would. It ends with the socket, or with this process. Of `options`: timeout, reconnect. NotFound where its
-// binary is not there.
+// Starts xpud-connect for the daemon at `address`, and returns a socket on which it answers as that daemon
+// would. It ends when the socket is closed, or with this process. Of `options` it uses timeout and reconnect.
+// Returns NotFound if its program is not found.
 absl::StatusOr<UniqueFd> StartConnector(const std::string& address, const ConnectOptions& options);
 
 }  // namespace xpud::client

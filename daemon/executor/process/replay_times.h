@@ -1,5 +1,5 @@
-// Whose the operations of replayed recordings are: the driver reports them under the tag of the whole
-// recording, and not in order. Not thread-safe.
+// Assigns the times of operations to the launches of a replayed recording. The driver reports operations in
+// any order, and only with the tag of the whole recording. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,7 @@
 
 namespace xpud::executor::process {
 
-// Of a recording: how many operations of the device its first launches are, for the first one, the first two
-// and so on.
+// Element i: how many operations of the device the first i + 1 launches of a recording are.
 using OperationCounts = std::vector<uint32_t>;
 
 class ReplayTimes {

@@ -1,12 +1,11 @@
-// Derivatives that PyTorch does not have of operators which ATen composes of others and xpud computes with
-// one kernel: those of linear in forward mode (torch.autograd.forward_ad, torch.func.jvp), and the second
-// ones of attention. Where a program wants them, the operators are composed.
+// Derivatives that PyTorch lacks for operators that are one kernel here, while ATen composes them of others:
+// the forward mode of linear (torch.autograd.forward_ad, torch.func.jvp), and second derivatives of
+// attention. If a program needs them, these operators are composed as in ATen.
 #pragma once
 
 namespace xpud::shim {
 
-// Takes the places of PyTorch's kernels for the derivatives of these operators. REQUIRES: ours are
-// registered.
+// Replaces PyTorch's kernels for the derivatives of these operators. REQUIRES: our operators are registered.
 void RegisterDerivatives();
 
 }  // namespace xpud::shim
