@@ -50,9 +50,13 @@ absl::Status ExecutorProcess::Spawn(Spawner& spawner, const ExecutorCommand& com
 }
 
 absl::Status ExecutorProcess::TakeDevice() {
-  ASSIGN_OR_RETURN(const Channel::Reply reply,
-                   memory_.Ask({RequestKind::kTakeDevice, 0, 0, 0}, -1, kTakeDeviceMs));
-  const Answer& answer = reply.answer;
+  const auto reply = memory_.Ask({RequestKind::kTakeDevice, 0, 0, 0}, -1, kTakeDeviceMs);
+  if (absl::IsUnavailable(reply.status())) {  // it hung up or hangs: nothing else will say why
+    if (hung()) Kill();
+    return absl::UnavailableError(absl::StrCat(reply.status().message(), "; the executor's end: ", Reap().text));
+  }
+  RETURN_IF_ERROR(reply.status());
+  const Answer& answer = reply->answer;
   devices_ = answer.devices;
   properties_.name = transport::GetText(answer.device.name);
   properties_.kind = transport::GetText(answer.device.kind);
