@@ -7,6 +7,9 @@
 
 namespace xpud::handles {
 
+using memory::Allocation;
+using memory::Poison;
+
 absl::Status BufferTable::Admit(wire::Handle handle) {
   const auto& [id, generation] = handle;
   if (id == 0 || id > size_ + 1 || generation == 0 ||
@@ -32,10 +35,10 @@ absl::Status BufferTable::Grow() {
 Buffer* BufferTable::Insert(wire::Handle handle) {
   if (handle.id > size_) ++size_;
   Buffer& buffer = At(handle.id);
-  const bool listed = buffer.listed;
+  const bool listed = buffer.allocation.listed;
   buffer = Buffer{};
   buffer.generation = buffer.last_generation = handle.generation;
-  buffer.listed = listed;
+  buffer.allocation.listed = listed;
   ++live_;
   return &buffer;
 }
@@ -46,20 +49,19 @@ void BufferTable::ForEach(absl::FunctionRef<void(Buffer&)> visit) {
   }
 }
 
-void BufferTable::PoisonSkipped(Buffer& buffer, Fault fault) {
-  if (buffer.poison != Poison::kNone) return;
-  if (!buffer.written) return PoisonFresh(buffer, fault);
-  SetPoison(buffer, Poison::kInPlace, fault);
-  if (!std::exchange(buffer.listed, true)) in_place_.push_back(&buffer);
+void BufferTable::PoisonSkipped(Allocation& allocation, memory::Fault fault) {
+  if (allocation.poison != Poison::kNone) return;
+  allocation.SetPoison(allocation.written ? Poison::kInPlace : Poison::kFresh, fault);
+  if (allocation.written && !std::exchange(allocation.listed, true)) in_place_.push_back(&allocation);
 }
 
-void BufferTable::ForgiveInPlace(Fault reported) {
-  std::erase_if(in_place_, [&](Buffer* buffer) {
-    if (buffer->poison == Poison::kInPlace) {
-      if (buffer->fault_queue != reported.queue && buffer->cause != reported.cause) return false;
-      buffer->poison = Poison::kNone;
+void BufferTable::ForgiveInPlace(memory::Fault reported) {
+  std::erase_if(in_place_, [&](Allocation* allocation) {
+    if (allocation->poison == Poison::kInPlace) {
+      if (allocation->fault_queue != reported.queue && allocation->cause != reported.cause) return false;
+      allocation->poison = Poison::kNone;
     }
-    buffer->listed = false;
+    allocation->listed = false;
     return true;
   });
 }

@@ -10,44 +10,18 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "daemon/handles/table_space.h"
-#include "daemon/memory/pool.h"
+#include "daemon/memory/allocation.h"
 #include "proto/base/mapping.h"
 #include "proto/wire/commands.h"
 
 namespace xpud::handles {
 
-// Why a buffer's contents must not be used.
-enum class Poison : uint8_t {
-  kNone,
-  kInPlace,   // a command that would have changed it was skipped, or had a bad index; the contents are valid
-              // again once the error is reported
-  kFresh,     // never written, because what should have written it failed; until overwritten
-  kNoStorage  // its allocation failed
-};
-
-// What poisons a buffer.
-struct Fault {
-  uint32_t cause = 0;  // the error that a reader gets: see stream::QueueErrors
-  uint8_t queue = 0;   // of the command that was skipped or failed
-};
-
 struct Buffer {             // all zeros: a free slot
   uint32_t generation = 0;  // 0: the slot is free
   uint32_t last_generation = 0;
-  uint32_t cause = 0;  // as in Fault, while there is poison
-  Poison poison = Poison::kNone;
-  uint8_t fault_queue = 0;
-  bool written = false;
-  bool listed = false;   // among those whose poison ends with the report of the error
-  uint64_t bytes = 0;    // as the client asked for
-  uint64_t content = 0;  // changes with every write; never reused on this device
-  uint64_t queues = 0;   // bit q: queue q has used it
-  // The last commands that read and wrote it (devices whose work can be run again).
-  uint64_t last_read = 0, last_write = 0;
-  uint64_t input_of = 0;  // the last command that had it among its inputs
-  memory::Block block;
-
-  Fault fault() const { return {cause, fault_queue}; }
+  uint64_t bytes = 0;   // as the client asked for
+  uint64_t queues = 0;  // bit q: queue q of the session has used it
+  memory::Allocation allocation;
 };
 static_assert(std::is_trivially_copyable_v<Buffer> && sizeof(Buffer) == 96);
 
@@ -76,35 +50,18 @@ class BufferTable {
     --live_;
   }
   void ForEach(absl::FunctionRef<void(Buffer&)> visit);
-  // A command that would have written the buffer was not run, or had a bad index. Keeps earlier poison.
-  void PoisonSkipped(Buffer& buffer, Fault fault);
-  // The contents are of no use until they are overwritten. Keeps earlier poison.
-  static void PoisonFresh(Buffer& buffer, Fault fault) { SetPoison(buffer, Poison::kFresh, fault); }
-  // There is no storage.
-  static void PoisonWithoutStorage(Buffer& buffer, Fault fault) {
-    SetPoison(buffer, Poison::kNoStorage, fault);
-  }
-  // Ends kInPlace of buffers that commands of `reported.queue` poisoned, or `reported.cause` did: the client
-  // has seen the error.
-  void ForgiveInPlace(Fault reported);
-  // Command `sequence` writes the buffer.
-  void MarkWritten(Buffer& buffer, uint64_t sequence, uint64_t content) {
-    buffer.written = true;
-    buffer.content = content;
-    buffer.last_write = sequence;
-  }
+  // A command that would have written a buffer's memory was not run, or had a bad index. Keeps earlier
+  // poison.
+  void PoisonSkipped(memory::Allocation& allocation, memory::Fault fault);
+  // Ends kInPlace of what commands of `reported.queue` poisoned, or `reported.cause` did: the client has seen
+  // the error.
+  void ForgiveInPlace(memory::Fault reported);
   size_t live() const { return live_; }
 
  private:
   static constexpr uint32_t kPiece = 4096;  // buffers
   static constexpr uint32_t kStep = 128;    // part of a piece for which room is taken: some pages
 
-  static void SetPoison(Buffer& buffer, Poison poison, Fault fault) {
-    if (buffer.poison != Poison::kNone) return;
-    buffer.poison = poison;
-    buffer.cause = fault.cause;
-    buffer.fault_queue = fault.queue;
-  }
   Buffer& At(uint32_t id) {
     return reinterpret_cast<Buffer*>(pieces_[(id - 1) / kPiece].data())[(id - 1) % kPiece];
   }
@@ -116,7 +73,7 @@ class BufferTable {
   uint32_t taken_ = 0;  // of the space
   uint32_t size_ = 0;   // ids that were used so far, from 1 on: 0 is null
   size_t live_ = 0;
-  std::vector<Buffer*> in_place_;  // those that are listed
+  std::vector<memory::Allocation*> in_place_;  // those that are listed
 };
 
 }  // namespace xpud::handles

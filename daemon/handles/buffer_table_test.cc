@@ -7,6 +7,9 @@
 namespace xpud::handles {
 namespace {
 
+using memory::Allocation;
+using memory::Poison;
+
 // A table of one of a user's sessions.
 class BufferTableTest : public ::testing::Test {
  protected:
@@ -57,18 +60,19 @@ TEST_F(BufferTableTest, IdsAreDenseAndGenerationsGrow) {
 }
 
 TEST_F(BufferTableTest, PoisonThatGoesWithTheReportGoesFromAllAndFromThoseOnly) {
-  constexpr Fault kFault = {1, 0};
-  Buffer& a = *Insert({1, 1});
-  Buffer& b = *Insert({2, 1});
-  Buffer& fresh = *Insert({3, 1});
+  constexpr memory::Fault kFault = {1, 0};
+  Buffer& buffer = *Insert({1, 1});
+  Allocation& a = buffer.allocation;
+  Allocation& b = Insert({2, 1})->allocation;
+  Allocation& fresh = Insert({3, 1})->allocation;
   a.written = b.written = true;
   table_.PoisonSkipped(fresh, kFault);
   table_.PoisonSkipped(a, kFault);
   table_.PoisonSkipped(b, kFault);
   b.poison = Poison::kNone;  // overwritten
   table_.PoisonSkipped(b, kFault);
-  table_.Erase(a);
-  Buffer& next = *Insert({1, 2});
+  table_.Erase(buffer);
+  Allocation& next = Insert({1, 2})->allocation;
   EXPECT_EQ(next.poison, Poison::kNone) << "of the one that had its place";
   next.written = true;
   table_.PoisonSkipped(next, kFault);
@@ -82,8 +86,8 @@ TEST_F(BufferTableTest, PoisonThatGoesWithTheReportGoesFromAllAndFromThoseOnly) 
 }
 
 TEST_F(BufferTableTest, AReportForgivesWhatItsQueueOrItsErrorPoisoned) {
-  Buffer& first = *Insert({1, 1});
-  Buffer& second = *Insert({2, 1});
+  Allocation& first = Insert({1, 1})->allocation;
+  Allocation& second = Insert({2, 1})->allocation;
   first.written = second.written = true;
   table_.PoisonSkipped(first, {1, 0});
   table_.PoisonSkipped(second, {2, 5});

@@ -57,7 +57,8 @@ DeviceSession::~DeviceSession() {
   ops_.Drop();
   queues_.ForEach(UINT64_MAX, [&](Queue& queue) { queues_.Close(queue.id); });
   buffers_.ForEach([&](Buffer& buffer) {
-    if (buffer.block.address != nullptr) state_.pool->Free(buffer.block);
+    const memory::Block& block = buffer.allocation.block;
+    if (block.address != nullptr) state_.pool->Free(block);
   });
 }
 
@@ -290,10 +291,10 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Allocate(Bytes bytes, Queu
   buffer->bytes = command.bytes;
   buffer->queues = uint64_t{1} << queue.id;  // it may zero the memory
   if (block.ok()) {
-    buffer->block = *block;
+    buffer->allocation.block = *block;
   } else {
-    handles::BufferTable::PoisonWithoutStorage(*buffer,
-                                               errors_.Raise(queue.id, command_.sequence, block.status()));
+    buffer->allocation.SetPoison(memory::Poison::kNoStorage,
+                                 errors_.Raise(queue.id, command_.sequence, block.status()));
   }
   return Outcome::kDone;
 }
@@ -389,7 +390,7 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::WaitForQueue(const wire::W
 absl::StatusOr<DeviceSession::Outcome> DeviceSession::ClearError(Bytes bytes, Queue& queue) {
   wire::ClearErrorCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  ASSIGN_OR_RETURN(const handles::Fault reported, errors_.Clear(queue.id, command.errors));
+  ASSIGN_OR_RETURN(const memory::Fault reported, errors_.Clear(queue.id, command.errors));
   buffers_.ForgiveInPlace(reported);
   return Outcome::kDone;
 }

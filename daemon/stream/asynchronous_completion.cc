@@ -69,7 +69,7 @@ bool AsynchronousCompletion::Poll(uint64_t now_ns) {
   in_flight_.Advance(
       done,
       [&](std::span<const uint64_t> suspects, uint64_t word, const std::string& command) {
-        const handles::Fault fault = context_.errors.RaiseIndexError(id_, suspects.front(), word, command);
+        const memory::Fault fault = context_.errors.RaiseIndexError(id_, suspects.front(), word, command);
         for (const uint64_t sequence : suspects) lineage_.Spoil(sequence, fault);
       },
       [&](const memory::Block& block) { context_.state.pool->Free(block); });
@@ -87,13 +87,14 @@ bool AsynchronousCompletion::Poll(uint64_t now_ns) {
 void AsynchronousCompletion::HandleTrouble() {
   const executor::DeviceQueue::Trouble trouble = queue_.TakeTrouble();
   if (trouble.error.ok()) return;
-  const handles::Fault fault = context_.errors.Raise(id_, fenced_, trouble.error);
+  const memory::Fault fault = context_.errors.Raise(id_, fenced_, trouble.error);
   for (const auto& [address, bytes] : trouble.spoilt) {
     context_.buffers.ForEach([&, address = address, bytes = bytes](handles::Buffer& buffer) {
-      const uint64_t begin = reinterpret_cast<uint64_t>(buffer.block.address);
+      memory::Allocation& allocation = buffer.allocation;
+      const uint64_t begin = reinterpret_cast<uint64_t>(allocation.block.address);
       if (begin == 0 || begin + buffer.bytes <= address || address + bytes <= begin) return;
-      buffer.poison = handles::Poison::kNone;  // whatever it had
-      handles::BufferTable::PoisonFresh(buffer, fault);
+      allocation.poison = memory::Poison::kNone;  // whatever it had
+      allocation.SetPoison(memory::Poison::kFresh, fault);
     });
   }
 }

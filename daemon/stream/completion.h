@@ -69,8 +69,8 @@ class Completion {
   // The command that took the last word was not submitted.
   virtual void ReturnErrorWord(const kernels::OpCall& call) = 0;
   struct Launch {
-    bool takes_long = false;              // whether the device may be busy with it for long
-    std::optional<handles::Fault> fault;  // it had a bad index, and its error is raised
+    bool takes_long = false;             // whether the device may be busy with it for long
+    std::optional<memory::Fault> fault;  // it had a bad index, and its error is raised
   };
   // The command's kernels were launched. REQUIRES: its outputs are not marked as written yet.
   virtual Launch Launched(uint64_t sequence, const CheckedOp& op) = 0;

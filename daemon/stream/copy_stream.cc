@@ -8,7 +8,8 @@ namespace xpud::stream {
 namespace {
 
 using handles::Buffer;
-using handles::Poison;
+using memory::Allocation;
+using memory::Poison;
 
 constexpr uint64_t kHeavyBytes = 64 << 10;  // the clock is read after a longer copy
 constexpr uint64_t kLongBytes = 64 << 20;   // a longer copy keeps the device busy for long
@@ -25,10 +26,10 @@ absl::StatusOr<std::byte*> CopyStream::PartOf(Buffer* buffer, uint64_t offset, u
     return absl::InvalidArgumentError(absl::StrCat("a copy of ", bytes, " bytes at ", offset,
                                                    " leaves its buffer of ", buffer->bytes, " bytes"));
   }
-  if (buffer->poison == Poison::kNoStorage)
+  if (buffer->allocation.poison == Poison::kNoStorage)
     return absl::FailedPreconditionError("a copy names a buffer whose allocation failed");
   buffer->queues |= uint64_t{1} << queue.id;
-  return buffer->block.address + offset;
+  return buffer->allocation.block.address + offset;
 }
 
 absl::StatusOr<std::byte*> CopyStream::HostPart(const wire::HostPlace& place, uint64_t bytes,
@@ -49,23 +50,24 @@ absl::StatusOr<std::byte*> CopyStream::HostPart(const wire::HostPlace& place, ui
 }
 
 bool CopyStream::MayRead(const Buffer* source, Buffer* target, const Queue& queue, const Command& command) {
-  if (source == nullptr || source->poison == Poison::kNone) return true;
-  const handles::Fault fault = errors_.RaiseAgain(queue.id, command.sequence, source->fault());
-  if (target != nullptr) buffers_.PoisonSkipped(*target, fault);
+  if (source == nullptr || source->allocation.poison == Poison::kNone) return true;
+  const memory::Fault fault = errors_.RaiseAgain(queue.id, command.sequence, source->allocation.fault());
+  if (target != nullptr) buffers_.PoisonSkipped(target->allocation, fault);
   return false;
 }
 
 void CopyStream::Finish(const absl::Status& status, Buffer* source, Buffer* target, uint64_t bytes,
                         const Queue& queue, const Command& command) {
   if (!status.ok()) {
-    const handles::Fault fault = errors_.Raise(queue.id, command.sequence, status);
-    if (target != nullptr) buffers_.PoisonSkipped(*target, fault);
+    const memory::Fault fault = errors_.Raise(queue.id, command.sequence, status);
+    if (target != nullptr) buffers_.PoisonSkipped(target->allocation, fault);
     return;
   }
   if (target == nullptr) return;
   queue.completion->Copied(command.sequence, source, *target, bytes == target->bytes);
-  if (target->poison == Poison::kFresh && bytes == target->bytes) target->poison = Poison::kNone;
-  buffers_.MarkWritten(*target, command.sequence, ++state_.last_content);
+  Allocation& written = target->allocation;
+  if (written.poison == Poison::kFresh && bytes == target->bytes) written.poison = Poison::kNone;
+  written.MarkWritten(command.sequence, ++state_.last_content);
 }
 
 absl::Status CopyStream::UploadTo(wire::Handle handle, uint64_t offset, uint64_t bytes, Queue& queue,
@@ -73,7 +75,7 @@ absl::Status CopyStream::UploadTo(wire::Handle handle, uint64_t offset, uint64_t
   Buffer* buffer = buffers_.Find(handle);
   const auto target = PartOf(buffer, offset, bytes, queue, command);
   absl::Status status = target.status();
-  if (status.ok()) status = replay_.PrepareWrite(queue, *buffer);
+  if (status.ok()) status = replay_.PrepareWrite(queue, buffer->allocation);
   if (status.ok()) status = append(*target);
   if (status.ok()) counters_.uploaded_bytes += bytes;
   Finish(status, nullptr, buffer, bytes, queue, command);
@@ -105,7 +107,7 @@ absl::Status CopyStream::Download(std::span<const std::byte> bytes, Queue& queue
   const auto source = PartOf(buffer, download.offset, download.bytes, queue, command);
   absl::Status status = source.status();
   if (status.ok()) status = queue.device->Copy(target, *source, download.bytes);
-  if (status.ok()) buffer->last_read = command.sequence;
+  if (status.ok()) buffer->allocation.last_read = command.sequence;
   if (status.ok()) counters_.downloaded_bytes += download.bytes;
   Finish(status, buffer, nullptr, 0, queue, command);
   return absl::OkStatus();
@@ -124,9 +126,9 @@ absl::Status CopyStream::Copy(std::span<const std::byte> bytes, Queue& queue, Co
                         copy.source_offset < copy.target_offset + copy.bytes &&
                         copy.target_offset < copy.source_offset + copy.bytes;
   if (status.ok() && overlaps) status = absl::InvalidArgumentError("a copy's source and target overlap");
-  if (status.ok()) status = replay_.PrepareWrite(queue, *target_buffer);
+  if (status.ok()) status = replay_.PrepareWrite(queue, target_buffer->allocation);
   if (status.ok()) status = queue.device->Copy(*target, *source, copy.bytes);
-  if (status.ok()) source_buffer->last_read = command.sequence;
+  if (status.ok()) source_buffer->allocation.last_read = command.sequence;
   Finish(status, source_buffer, target_buffer, copy.bytes, queue, command);
   return absl::OkStatus();
 }

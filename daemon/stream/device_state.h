@@ -16,7 +16,7 @@ struct DeviceState {
   std::unique_ptr<memory::Pool> pool;
   std::unique_ptr<kernels::KernelLibrary> library;
   DeviceTime time;
-  // Identifies the last contents that a buffer got; see handles::Buffer::content.
+  // Identifies the last contents that a buffer got; see memory::Allocation::content.
   uint64_t last_content = 0;
   // Counters since the daemon started.
   uint64_t commands = 0;

@@ -26,7 +26,7 @@ void Lineage::AddOperand(const CheckedOp& op, uint32_t i) {
        .reads = !output || ops::IsUpdated(op.call, i),
        .writes = output,
        .fills = output && bytes == buffer->bytes,
-       .updates = output && buffer->written});
+       .updates = output && buffer->allocation.written});
 }
 
 void Lineage::NoteElements(uint64_t sequence, const CheckedOp& op) {
@@ -54,10 +54,10 @@ void Lineage::Note(uint64_t sequence, const CheckedOp& op) {
 void Lineage::NoteCopy(uint64_t sequence, Buffer* source, Buffer& target, bool fills) {
   parts_.push_back({sequence, 0});
   if (source != nullptr) Add({source, source->generation, true, false, false, false});
-  Add({&target, target.generation, false, true, fills, target.written});
+  Add({&target, target.generation, false, true, fills, target.allocation.written});
 }
 
-void Lineage::Spoil(uint64_t sequence, handles::Fault fault) {
+void Lineage::Spoil(uint64_t sequence, memory::Fault fault) {
   // By buffer and generation: whether the contents from before the bad command are still there.
   absl::flat_hash_map<std::pair<Buffer*, uint32_t>, bool> spoilt;
   auto use = uses_.begin();
@@ -80,9 +80,9 @@ void Lineage::Spoil(uint64_t sequence, handles::Fault fault) {
     const auto& [buffer, generation] = key;
     if (buffer->generation != generation) continue;
     if (updated) {
-      buffers_.PoisonSkipped(*buffer, fault);
+      buffers_.PoisonSkipped(buffer->allocation, fault);
     } else {
-      handles::BufferTable::PoisonFresh(*buffer, fault);
+      buffer->allocation.SetPoison(memory::Poison::kFresh, fault);
     }
   }
 }

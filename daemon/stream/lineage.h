@@ -30,7 +30,7 @@ class Lineage {
   // A copy was sent; `fills`: it writes every byte of its target. A null source is host memory.
   void NoteCopy(uint64_t sequence, handles::Buffer* source, handles::Buffer& target, bool fills);
   // Command `sequence` had a bad index: poisons what it wrote, and what later commands made of that.
-  void Spoil(uint64_t sequence, handles::Fault fault);
+  void Spoil(uint64_t sequence, memory::Fault fault);
   // The device has completed `done`, and has reported.
   void Forget(uint64_t done);
 

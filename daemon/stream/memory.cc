@@ -82,13 +82,14 @@ absl::StatusOr<memory::Block> Memory::Take(Queue& queue, uint64_t sequence, uint
 }
 
 void Memory::Free(const handles::Buffer& buffer) {
-  if (buffer.block.address == nullptr) return;
-  Charge(-static_cast<int64_t>(buffer.block.bytes));
+  const memory::Block& block = buffer.allocation.block;
+  if (block.address == nullptr) return;
+  Charge(-static_cast<int64_t>(block.bytes));
   const uint64_t queues = buffer.queues & queues_.open();
-  if (queues == 0) return state_.pool->Free(buffer.block);
-  if (!std::has_single_bit(queues)) return Defer(queues, buffer.block, nullptr);
+  if (queues == 0) return state_.pool->Free(block);
+  if (!std::has_single_bit(queues)) return Defer(queues, block, nullptr);
   Completion& completion = *queues_[static_cast<uint32_t>(std::countr_zero(queues))].completion;
-  completion.Retire(buffer.block, completion.submitted());
+  completion.Retire(block, completion.submitted());
 }
 
 void Memory::Defer(uint64_t queues, std::shared_ptr<handles::DeviceHostMemories::Access> host) {

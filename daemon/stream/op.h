@@ -26,7 +26,7 @@ struct CheckedOp {
   uint32_t outputs = 0, inputs = 0;
   // Lengths of the lists, once elements are left out, and the outputs of these elements.
   std::vector<uint16_t> lists;
-  std::vector<std::pair<handles::Buffer*, handles::Fault>> skipped;
+  std::vector<std::pair<memory::Allocation*, memory::Fault>> skipped;
   kernels::OpCall call;  // refers to the vectors, and to those of the DecodedOp
 
   uint32_t count() const { return outputs + inputs; }

@@ -10,7 +10,7 @@ namespace xpud::stream {
 namespace {
 
 using handles::Buffer;
-using handles::Poison;
+using memory::Poison;
 
 // Takes a view's sizes and strides, and counts the elements between its first and last one, or 0 for an empty
 // view. Returns whether that is a number. Goes through the dimensions in the order in which they were
@@ -60,9 +60,9 @@ absl::Status OpChecker::ResolveTensor(const wire::DecodedOperand& from, kernels:
   if (elements != 0 && from.bytes > memory) return TooLarge(from, memory);
   buffer->queues |= uint64_t{1} << queue;
   // Without storage nothing is read: see ReadsPoison.
-  const bool starts_behind = elements != 0 && buffer->poison != Poison::kNoStorage;
-  to.data = buffer->block.address + (starts_behind ? from.offset * ops::SizeOf(from.dtype) : 0);
-  to.content = buffer->content;
+  const bool starts_behind = elements != 0 && buffer->allocation.poison != Poison::kNoStorage;
+  to.data = buffer->allocation.block.address + (starts_behind ? from.offset * ops::SizeOf(from.dtype) : 0);
+  to.content = buffer->allocation.content;
   return absl::OkStatus();
 }
 

@@ -37,8 +37,8 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
   status = checker_.Check(checked_);
   if (!status.ok()) return Refuse(queue, command, status, /*resolved=*/true);
   command.call = &checked_.call;
-  if (const handles::Buffer* const poisoned = FindPoison(checked_); poisoned != nullptr) {
-    const handles::Fault fault = errors_.RaiseAgain(queue.id, command.sequence, poisoned->fault());
+  if (const memory::Allocation* const poisoned = FindPoison(checked_); poisoned != nullptr) {
+    const memory::Fault fault = errors_.RaiseAgain(queue.id, command.sequence, poisoned->fault());
     if (!SkipPoisonedElements(checked_, buffers_, queue.id)) {
       command.refused = true;
       PoisonOutputs(fault);
@@ -120,24 +120,24 @@ Outcome OpStream::Refuse(const Queue& queue, Command& command, const absl::Statu
   return Outcome::kDone;
 }
 
-void OpStream::PoisonOutputs(handles::Fault fault) {
+void OpStream::PoisonOutputs(memory::Fault fault) {
   for (uint32_t i = 0; i < checked_.outputs; ++i) {
-    if (checked_.buffers[i] != nullptr) buffers_.PoisonSkipped(*checked_.buffers[i], fault);
+    if (checked_.buffers[i] != nullptr) buffers_.PoisonSkipped(checked_.buffers[i]->allocation, fault);
   }
 }
 
 // `fault`: a bad index, for which the kernel has left out some of the outputs' elements.
-void OpStream::MarkOutputsWritten(const Command& command, std::optional<handles::Fault> fault) {
+void OpStream::MarkOutputsWritten(const Command& command, std::optional<memory::Fault> fault) {
   for (uint32_t i = 0; i < checked_.outputs; ++i) {
-    handles::Buffer* buffer = checked_.buffers[i];
-    if (buffer == nullptr) continue;
-    buffer->poison = handles::Poison::kNone;
+    if (checked_.buffers[i] == nullptr) continue;
+    memory::Allocation& output = checked_.buffers[i]->allocation;
+    output.poison = memory::Poison::kNone;
     if (fault) [[unlikely]]
-      buffers_.PoisonSkipped(*buffer, *fault);
-    buffers_.MarkWritten(*buffer, command.sequence, ++state_.last_content);
+      buffers_.PoisonSkipped(output, *fault);
+    output.MarkWritten(command.sequence, ++state_.last_content);
   }
-  // A buffer may also be an output of an element that was left out.
-  for (const auto& [buffer, skipped] : checked_.skipped) buffers_.PoisonSkipped(*buffer, skipped);
+  // An allocation may also be an output of an element that was left out.
+  for (const auto& [output, skipped] : checked_.skipped) buffers_.PoisonSkipped(*output, skipped);
 }
 
 }  // namespace xpud::stream

@@ -38,8 +38,8 @@ class OpStream {
   absl::StatusOr<Outcome> PlanAndSubmit(Queue& queue, const kernels::OpCall& call, Command& command);
   // Raises the error and poisons the outputs.
   Outcome Refuse(const Queue& queue, Command& command, const absl::Status& why, bool resolved);
-  void PoisonOutputs(handles::Fault fault);
-  void MarkOutputsWritten(const Command& command, std::optional<handles::Fault> fault);
+  void PoisonOutputs(memory::Fault fault);
+  void MarkOutputsWritten(const Command& command, std::optional<memory::Fault> fault);
   void FreeWorkspace(Queue& queue, uint64_t sequence);
 
   DeviceState& state_;

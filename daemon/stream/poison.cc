@@ -9,12 +9,13 @@ namespace xpud::stream {
 namespace {
 
 using handles::Buffer;
-using handles::Poison;
+using memory::Allocation;
+using memory::Poison;
 
 bool IsPoisonRead(const CheckedOp& op, uint32_t i) {
   const Buffer* const buffer = op.buffers[i];
-  if (buffer == nullptr || buffer->poison == Poison::kNone) return false;
-  if (buffer->poison == Poison::kNoStorage || i >= op.outputs) return true;
+  if (buffer == nullptr || buffer->allocation.poison == Poison::kNone) return false;
+  if (buffer->allocation.poison == Poison::kNoStorage || i >= op.outputs) return true;
   if (ops::IsUpdated(op.call, i)) return true;
   // An output that does not fill its buffer leaves the poisoned rest.
   const kernels::Operand& operand = op.operands[i];
@@ -35,18 +36,20 @@ class Elements {
     return reads;
   }
   // Returns the poison that the element reads, or nullptr.
-  const Buffer* Reads(uint32_t element) const {
-    const Buffer* read = nullptr;
+  const Allocation* Reads(uint32_t element) const {
+    const Allocation* read = nullptr;
     ForEachList([&](uint32_t begin, uint16_t length) {
-      if (length == count_ && IsPoisonRead(op_, begin + element)) read = op_.buffers[begin + element];
+      if (length == count_ && IsPoisonRead(op_, begin + element))
+        read = &op_.buffers[begin + element]->allocation;
     });
     return read;
   }
-  void PoisonOutputs(uint32_t element, handles::BufferTable& buffers, handles::Fault fault) {
+  void PoisonOutputs(uint32_t element, handles::BufferTable& buffers, memory::Fault fault) {
     ForEachList([&](uint32_t begin, uint16_t length) {
       if (begin >= op_.outputs || length != count_) return;
-      buffers.PoisonSkipped(*op_.buffers[begin + element], fault);
-      op_.skipped.emplace_back(op_.buffers[begin + element], fault);
+      Allocation& output = op_.buffers[begin + element]->allocation;
+      buffers.PoisonSkipped(output, fault);
+      op_.skipped.emplace_back(&output, fault);
     });
   }
   void Remove(const std::vector<bool>& removed);
@@ -89,9 +92,9 @@ void Elements::Remove(const std::vector<bool>& removed) {
 
 }  // namespace
 
-const Buffer* FindPoison(const CheckedOp& op) {
+const Allocation* FindPoison(const CheckedOp& op) {
   for (uint32_t i = 0; i < op.count(); ++i)
-    if (IsPoisonRead(op, i)) return op.buffers[i];
+    if (IsPoisonRead(op, i)) return &op.buffers[i]->allocation;
   return nullptr;
 }
 
@@ -103,7 +106,7 @@ bool SkipPoisonedElements(CheckedOp& op, handles::BufferTable& buffers, uint32_t
   std::vector<bool> removed(count);
   uint32_t remaining = count;
   for (uint32_t i = 0; i < count; ++i) {
-    const Buffer* const read = elements.Reads(i);
+    const Allocation* const read = elements.Reads(i);
     removed[i] = read != nullptr;
     if (!removed[i]) continue;
     // A later element may read them.

@@ -6,8 +6,8 @@
 
 namespace xpud::stream {
 
-// Returns a buffer that the op would read and whose contents must not be used, or nullptr.
-const handles::Buffer* FindPoison(const CheckedOp& op);
+// Returns memory that the op would read and whose contents must not be used, or nullptr.
+const memory::Allocation* FindPoison(const CheckedOp& op);
 
 // Leaves out the elements of corresponding lists that read poison, and poisons their outputs, for `queue`.
 // Returns false if nothing remains, or if the op has no such lists or all elements read the poison: then it

@@ -10,7 +10,7 @@ namespace xpud::stream {
 namespace {
 
 using handles::Buffer;
-using handles::Poison;
+using memory::Poison;
 
 // A call of a list family: buffer ids of each list, in order. Each operand fills its buffer.
 class PoisonTest : public ::testing::Test {
@@ -25,7 +25,7 @@ class PoisonTest : public ::testing::Test {
       if (id > kBuffers) break;
       Buffer* const buffer = table_.Insert({id, 1});
       buffer->bytes = kElements * sizeof(float);
-      buffer->written = true;
+      buffer->allocation.written = true;
     }
     op_.call.row = &ops::RowOf(row);
     const size_t outputs = ops::DescriptorOf(*op_.call.row).outputs.size();
@@ -70,7 +70,7 @@ using Ids = std::vector<uint32_t>;
 TEST_F(PoisonTest, AnElementThatReadsItIsLeftOutAlone) {
   Make("xpud::foreach", {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}, {10}, {}, {}});
   EXPECT_EQ(FindPoison(op_), nullptr);
-  handles::BufferTable::PoisonFresh(At(8), {5, 1});
+  At(8).allocation.SetPoison(Poison::kFresh, {5, 1});
   EXPECT_NE(FindPoison(op_), nullptr);
   EXPECT_TRUE(SkipPoisonedElements(op_, table_, kQueue));
   EXPECT_EQ(Remaining(), Ids({1, 3, 4, 6, 7, 9, 10}));
@@ -79,37 +79,37 @@ TEST_F(PoisonTest, AnElementThatReadsItIsLeftOutAlone) {
   EXPECT_EQ(op_.call.inputs.size(), 5u);
   EXPECT_EQ(std::vector<uint16_t>(op_.call.lists.begin(), op_.call.lists.end()),
             std::vector<uint16_t>({2, 2, 2, 1, 0, 0}));
-  EXPECT_EQ(At(2).poison, Poison::kInPlace);
-  EXPECT_EQ(At(1).poison, Poison::kNone);
+  EXPECT_EQ(At(2).allocation.poison, Poison::kInPlace);
+  EXPECT_EQ(At(1).allocation.poison, Poison::kNone);
   ASSERT_EQ(op_.skipped.size(), 1u);
-  EXPECT_EQ(op_.skipped.front().first, &At(2));
-  EXPECT_EQ(At(2).cause, 5u) << "as what it would have read";
-  EXPECT_EQ(At(2).fault_queue, kQueue);
+  EXPECT_EQ(op_.skipped.front().first, &At(2).allocation);
+  EXPECT_EQ(At(2).allocation.cause, 5u) << "as what it would have read";
+  EXPECT_EQ(At(2).allocation.fault_queue, kQueue);
   EXPECT_EQ(FindPoison(op_), nullptr);
 }
 
 TEST_F(PoisonTest, WhatServesAllElementsStopsAll) {
   Make("xpud::foreach", {{1, 2}, {3, 4}, {5}, {}, {}, {}});
-  At(5).poison = Poison::kFresh;
+  At(5).allocation.poison = Poison::kFresh;
   EXPECT_FALSE(SkipPoisonedElements(op_, table_, kQueue));
 }
 
 TEST_F(PoisonTest, NothingRemainsOfAListWhoseElementsAllReadIt) {
   Make("xpud::foreach", {{1, 2}, {3, 4}, {}, {}, {}, {}});
-  At(3).poison = At(4).poison = Poison::kInPlace;
+  At(3).allocation.poison = At(4).allocation.poison = Poison::kInPlace;
   EXPECT_FALSE(SkipPoisonedElements(op_, table_, kQueue));
 }
 
 TEST_F(PoisonTest, ItSpreadsThroughTheListInOrder) {
   Make("xpud::foreach", {{1, 2, 3}, {4, 1, 5}, {}, {}, {}, {}});
-  At(4).poison = Poison::kFresh;
+  At(4).allocation.poison = Poison::kFresh;
   EXPECT_TRUE(SkipPoisonedElements(op_, table_, kQueue));
   EXPECT_EQ(Remaining(), Ids({3, 5}));
 }
 
 TEST_F(PoisonTest, AnOverwrittenOutputIsNotReadButAnUpdatedOneIs) {
   Make("xpud::foreach", {{1, 2}, {3, 4}, {}, {}, {}, {}});
-  At(1).poison = Poison::kFresh;
+  At(1).allocation.poison = Poison::kFresh;
   EXPECT_EQ(FindPoison(op_), nullptr);
   op_.call.row = &ops::RowOf("xpud::unscale");
   EXPECT_NE(FindPoison(op_), nullptr);
@@ -118,10 +118,10 @@ TEST_F(PoisonTest, AnOverwrittenOutputIsNotReadButAnUpdatedOneIs) {
 
 TEST_F(PoisonTest, AnOptimizerSkipsTheParameterWhoseStateIsPoisoned) {
   Make("xpud::fused_sgd", {{1, 2}, {3, 4}, {}, {5, 6}, {}, {}, {}});
-  At(4).poison = Poison::kFresh;
+  At(4).allocation.poison = Poison::kFresh;
   EXPECT_TRUE(SkipPoisonedElements(op_, table_, kQueue));
   EXPECT_EQ(Remaining(), Ids({1, 3, 5}));
-  EXPECT_EQ(At(2).poison, Poison::kInPlace);
+  EXPECT_EQ(At(2).allocation.poison, Poison::kInPlace);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ class QueueErrors {
       : transport_(transport), counters_(counters) {}
 
   // Raises the error, unless the queue has one. Returns the fault of what command `sequence` did not write.
-  handles::Fault Raise(uint32_t queue, uint64_t sequence, const absl::Status& error) {
+  memory::Fault Raise(uint32_t queue, uint64_t sequence, const absl::Status& error) {
     last_ = (last_ + 1) % (1 << kNumberBits);
     const uint32_t cause = last_ | static_cast<uint32_t>(error.code()) << kNumberBits;
     errors_[last_ % kKept] = absl::Status(error.code(), error.message().substr(0, kMaxMessage));
@@ -30,24 +30,24 @@ class QueueErrors {
     return {cause, static_cast<uint8_t>(queue)};
   }
   // `word`: what a kernel of `command` reported (kernels/api/launch.h).
-  handles::Fault RaiseIndexError(uint32_t queue, uint64_t sequence, uint64_t word,
-                                 const std::string& command) {
+  memory::Fault RaiseIndexError(uint32_t queue, uint64_t sequence, uint64_t word,
+                                const std::string& command) {
     const int64_t value = static_cast<int64_t>(word) >> 8;
     return Raise(queue, sequence, absl::OutOfRangeError(ops::DescribeInvalidIndex(value, command)));
   }
   // Command `sequence` of the queue reads what `fault` poisoned. Returns the fault of what it does not write.
-  handles::Fault RaiseAgain(uint32_t queue, uint64_t sequence, handles::Fault fault) {
+  memory::Fault RaiseAgain(uint32_t queue, uint64_t sequence, memory::Fault fault) {
     if (!IsRaised(queue)) RaiseCause(queue, sequence, fault.cause);
     return {fault.cause, static_cast<uint8_t>(queue)};
   }
   bool IsRaised(uint32_t queue) const { return (raised_ >> queue & 1) != 0; }
   // The client has reported all errors up to the queue's `count`. Returns what it has reported, or
   // InvalidArgument, a breach of protocol, if there are not that many.
-  absl::StatusOr<handles::Fault> Clear(uint32_t queue, uint32_t count) {
+  absl::StatusOr<memory::Fault> Clear(uint32_t queue, uint32_t count) {
     if (count != transport_.Errors(queue))
       return absl::InvalidArgumentError("an error was cleared that was never raised");
     Forget(queue);
-    return handles::Fault{reported_[queue], static_cast<uint8_t>(queue)};
+    return memory::Fault{reported_[queue], static_cast<uint8_t>(queue)};
   }
   // The queue ends, or its error was reported.
   void Forget(uint32_t queue) { raised_ &= ~(uint64_t{1} << queue); }

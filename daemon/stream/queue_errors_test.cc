@@ -29,13 +29,13 @@ class QueueErrorsTest : public ::testing::Test {
   }
 
   // A command of queue 0 fails. The client reports it.
-  handles::Fault Fail(const std::string& text) {
-    const handles::Fault fault = errors_->Raise(0, ++sequence_, absl::OutOfRangeError(text));
+  memory::Fault Fail(const std::string& text) {
+    const memory::Fault fault = errors_->Raise(0, ++sequence_, absl::OutOfRangeError(text));
     EXPECT_TRUE(errors_->Clear(0, server_->Errors(0)).ok());
     return fault;
   }
   // What a reader of what the fault poisoned is told, on queue 1.
-  absl::Status ToldOf(handles::Fault fault) {
+  absl::Status ToldOf(memory::Fault fault) {
     errors_->RaiseAgain(1, ++sequence_, fault);
     EXPECT_TRUE(errors_->Clear(1, server_->Errors(1)).ok());
     return client_->LastError(1);
@@ -50,10 +50,10 @@ class QueueErrorsTest : public ::testing::Test {
 };
 
 TEST_F(QueueErrorsTest, TheTextsOfTheLast256AreKeptAndTheKindOfAll) {
-  const handles::Fault first = Fail("the first");
-  handles::Fault second = {};
+  const memory::Fault first = Fail("the first");
+  memory::Fault second = {};
   for (int i = 2; i <= 257; ++i) {
-    const handles::Fault fault = Fail("number " + std::to_string(i));
+    const memory::Fault fault = Fail("number " + std::to_string(i));
     if (i == 2) second = fault;
   }
   EXPECT_EQ(ToldOf(second), absl::OutOfRangeError("number 2"));

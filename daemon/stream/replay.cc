@@ -10,12 +10,13 @@ namespace {
 
 using executor::MemoryUse;
 using handles::Buffer;
+using memory::Allocation;
 
 // Of devices whose work never runs again.
 class NoReplay final : public Replay {
  public:
   absl::Status Prepare(Queue&, const CheckedOp&, uint64_t) override { return absl::OkStatus(); }
-  absl::Status PrepareWrite(Queue&, const Buffer&) override { return absl::OkStatus(); }
+  absl::Status PrepareWrite(Queue&, const Allocation&) override { return absl::OkStatus(); }
   uint64_t ReuseFence(const Queue&) const override { return UINT64_MAX; }
 };
 
@@ -26,9 +27,10 @@ class GuardedReplay final : public Replay {
     RecordUses(op, sequence);
     return absl::OkStatus();
   }
-  absl::Status PrepareWrite(Queue& queue, const Buffer& buffer) override {
+  absl::Status PrepareWrite(Queue& queue, const Allocation& allocation) override {
     const uint64_t fenced = queue.completion->fenced();
-    const bool overwrites = buffer.written && buffer.last_write <= fenced && buffer.last_read > fenced;
+    const bool overwrites =
+        allocation.written && allocation.last_write <= fenced && allocation.last_read > fenced;
     return overwrites || Updates(queue) ? queue.completion->Fence() : absl::OkStatus();
   }
   uint64_t ReuseFence(const Queue& queue) const override { return queue.completion->fenced(); }
@@ -53,13 +55,14 @@ absl::Status GuardedReplay::GuardOutputs(Queue& queue, const CheckedOp& op, uint
   const uint64_t fenced = queue.completion->fenced();
   bool overwrites = false, updates = false;
   for (uint32_t k = op.outputs; k < op.count(); ++k) {
-    if (op.buffers[k] != nullptr) op.buffers[k]->input_of = sequence;
+    if (op.buffers[k] != nullptr) op.buffers[k]->allocation.input_of = sequence;
   }
   for (uint32_t i = 0; i < op.outputs; ++i) {
-    const Buffer* const buffer = op.buffers[i];
-    if (buffer == nullptr || !buffer->written || buffer->last_write > fenced) continue;
-    overwrites |= buffer->last_read > fenced;
-    updates |= ops::IsUpdated(op.call, i) || buffer->input_of == sequence;
+    if (op.buffers[i] == nullptr) continue;
+    const Allocation& output = op.buffers[i]->allocation;
+    if (!output.written || output.last_write > fenced) continue;
+    overwrites |= output.last_read > fenced;
+    updates |= ops::IsUpdated(op.call, i) || output.input_of == sequence;
   }
   if (overwrites || updates != Updates(queue)) RETURN_IF_ERROR(queue.completion->Fence());
   last_[queue.id] = {updates, queue.completion->fenced()};
@@ -84,7 +87,7 @@ void GuardedReplay::RecordUses(const CheckedOp& op, uint64_t sequence) {
     if (!output || ops::IsUpdated(op.call, i)) {
       use.kind = MemoryUse::Kind::kRead;
       uses_.push_back(use);
-      buffer->last_read = sequence;
+      buffer->allocation.last_read = sequence;
     }
     if (!output) continue;
     use.kind = elements >= extent ? MemoryUse::Kind::kWrite : MemoryUse::Kind::kWritePart;

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "daemon/memory/poison.h"
+#include "daemon/memory/address_sanitizer.h"
 #include "proto/base/check.h"
 
 namespace xpud::lane {
@@ -42,7 +42,7 @@ class MemoryDevice::Queue final : public executor::DeviceQueue {
                       std::span<const executor::MemoryUse> uses) override {
     for (size_t i = 0; i < launches.size(); ++i) XPUD_CHECK(!launches[i].kernel().entry.empty());
     for (const executor::MemoryUse& use : uses)
-      XPUD_CHECK(!memory::IsPoisoned(reinterpret_cast<void*>(use.address), use.bytes));
+      XPUD_CHECK(!memory::IsAccessForbidden(reinterpret_cast<void*>(use.address), use.bytes));
     return absl::OkStatus();
   }
   absl::Status Copy(void* target, const void* source, uint64_t bytes) override {

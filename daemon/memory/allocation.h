@@ -1,0 +1,54 @@
+// Memory that a buffer names: a block, and what is known of its contents. A buffer is a handle of a session;
+// contents belong to the memory, whoever names it. Each allocation has one buffer. A value.
+#pragma once
+
+#include <cstdint>
+
+#include "daemon/memory/block.h"
+
+namespace xpud::memory {
+
+// Why contents must not be used.
+enum class Poison : uint8_t {
+  kNone,
+  kInPlace,   // a command that would have changed them was skipped, or had a bad index; they are valid again
+              // once the error is reported
+  kFresh,     // never written, because what should have written them failed; until overwritten
+  kNoStorage  // the allocation failed
+};
+
+// What poisons contents.
+struct Fault {
+  uint32_t cause = 0;  // the error that a reader gets: see stream::QueueErrors
+  uint8_t queue = 0;   // of the command that was skipped or failed
+};
+
+struct Allocation {
+  Block block;
+  uint64_t content = 0;  // changes with every write; never reused on this device
+  // The last commands that read and wrote it (devices whose work can be run again).
+  uint64_t last_read = 0, last_write = 0;
+  uint64_t input_of = 0;  // the last command that had it among its inputs
+  uint32_t cause = 0;     // as in Fault, while there is poison
+  Poison poison = Poison::kNone;
+  uint8_t fault_queue = 0;
+  bool written = false;
+  bool listed = false;  // among those whose poison ends with the report of the error
+
+  Fault fault() const { return {cause, fault_queue}; }
+  // Keeps earlier poison.
+  void SetPoison(Poison kind, Fault fault) {
+    if (poison != Poison::kNone) return;
+    poison = kind;
+    cause = fault.cause;
+    fault_queue = fault.queue;
+  }
+  // Command `sequence` writes it.
+  void MarkWritten(uint64_t sequence, uint64_t new_content) {
+    written = true;
+    content = new_content;
+    last_write = sequence;
+  }
+};
+
+}  // namespace xpud::memory
