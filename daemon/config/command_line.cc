@@ -20,14 +20,14 @@ constexpr std::string_view kOrigin = "command line";
 absl::Status Unknown(const std::string& argument) {
   std::string_view name = argument;
   name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
-  const std::string_view nearest = NearestName(name, Place::kCommandLine);
+  const std::string_view nearest = NearestName(name, Source::kCommandLine);
   return absl::InvalidArgumentError(absl::StrCat(
       "unknown argument ", argument,
       nearest.empty() ? "" : absl::StrCat(" (did you mean --", std::string(nearest), "?)"), "; see --help"));
 }
 
-absl::Status Apply(const Setting& setting, Place place, Options& options) {
-  return setting.row->type.read(options, setting.text, place);
+absl::Status Apply(const Setting& setting, Source source, Options& options) {
+  return setting.row->type.read(options, setting.text, source);
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ std::optional<std::pair<std::string_view, std::string>> FindConflict(const Optio
 std::vector<Problem> ProblemsOf(const File& file) {
   if (!file.problems.empty()) return file.problems;
   Options options;
-  for (const Setting& setting : file.settings) (void)Apply(setting, Place::kFile, options);
+  for (const Setting& setting : file.settings) (void)Apply(setting, Source::kFile, options);
   const auto conflict = FindConflict(options);
   if (!conflict) return {};
   const auto setting =
@@ -74,7 +74,7 @@ absl::StatusOr<CommandLine> CommandLine::Parse(std::span<char* const> arguments)
         return absl::InvalidArgumentError(absl::StrCat(argument, " needs a value; see --help"));
       setting.text = arguments[++i];
     }
-    if (const absl::Status status = Apply(setting, Place::kCommandLine, line.options_); !status.ok())
+    if (const absl::Status status = Apply(setting, Source::kCommandLine, line.options_); !status.ok())
       return absl::InvalidArgumentError(absl::StrCat(argument, ": ", status.message()));
     line.settings_.push_back(std::move(setting));
   }
@@ -99,13 +99,13 @@ absl::StatusOr<Configuration> CommandLine::Complete() const {
         file.problems, "\n", [&](std::string* out, const Problem& p) { out->append(Describe(file, p)); }));
   }
   for (const Setting& setting : file.settings) {
-    RETURN_IF_ERROR(Apply(setting, Place::kFile, all.options));
+    RETURN_IF_ERROR(Apply(setting, Source::kFile, all.options));
     all.origins[setting.row->name] = setting.origin;
   }
   all.options.quotas = file.quotas;
   if (file.quotas_origin) all.origins[kQuotasKey] = *file.quotas_origin;
   for (const Setting& setting : settings_) {
-    RETURN_IF_ERROR(Apply(setting, Place::kCommandLine, all.options));
+    RETURN_IF_ERROR(Apply(setting, Source::kCommandLine, all.options));
     std::string& origin = all.origins[setting.row->name];
     if (!origin.empty() && origin != setting.origin) all.overridden.emplace_back(setting.row->name);
     origin = setting.origin;

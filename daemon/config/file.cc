@@ -80,7 +80,7 @@ class Reader {
       return Add(place, absl::StrCat(name, ": ", TypeOf(value), " is not allowed; use ", allowed));
     }
     Options scratch;
-    const absl::Status status = row->type.read(scratch, value.Scalar(), Place::kFile);
+    const absl::Status status = row->type.read(scratch, value.Scalar(), Source::kFile);
     if (!status.ok()) return Add(value, absl::StrCat(name, ": ", status.message()));
     const YAML::Mark mark = key.Mark();
     file_.settings.push_back({row, value.Scalar(), OriginOf(key), mark.line + 1, mark.column + 1});
@@ -90,7 +90,7 @@ class Reader {
     const std::string& name = key.Scalar();
     if (command_line_only)
       return Add(key, absl::StrCat("'", name, "' is an option of the command line only"));
-    const std::string nearest(NearestName(name, Place::kFile));
+    const std::string nearest(NearestName(name, Source::kFile));
     Add(key, absl::StrCat("unknown key '", name, "'",
                           nearest.empty() ? "; `xpuctl config example` lists them"
                                           : "; did you mean '" + nearest + "'?"));
@@ -116,7 +116,7 @@ class Reader {
       Add(user,
           absl::StrCat(kQuotasName, ": unknown user '", user.Scalar(), "'; use an account's name or number"));
     uint64_t bytes = 0;
-    if (!size.IsScalar() || !ReadSize(size.Scalar(), Place::kFile, bytes).ok()) {
+    if (!size.IsScalar() || !ReadSize(size.Scalar(), Source::kFile, bytes).ok()) {
       const std::string found = size.IsScalar() ? absl::StrCat("'", size.Scalar(), "'") : TypeOf(size);
       return Add(
           size.IsNull() ? user : size,

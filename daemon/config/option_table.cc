@@ -199,7 +199,7 @@ size_t Distance(std::string_view a, std::string_view b) {
 
 ValueType MetricsAddress(std::string Options::* member) {
   ValueType type = Text(member, "HOST:PORT, PORT or unix:PATH");
-  type.read = [member](Options& options, const std::string& text, Place) {
+  type.read = [member](Options& options, const std::string& text, Source) {
     RETURN_IF_ERROR(telemetry::CheckAddress(text));
     options.*member = text;
     return absl::OkStatus();
@@ -210,7 +210,7 @@ ValueType MetricsAddress(std::string Options::* member) {
 ValueType Mode(unsigned Options::* member) {
   const std::string allowed = "an octal mode from 0001 to 0777, such as 0660";
   return {allowed,
-          [=](Options& options, const std::string& text, Place) {
+          [=](Options& options, const std::string& text, Source) {
             constexpr unsigned kMax = 0777;
             unsigned mode = 0;
             for (const char c : text) {
@@ -225,9 +225,9 @@ ValueType Mode(unsigned Options::* member) {
 }
 
 // A number without a unit would be bytes in xpuctl and MiB on the command line, so the file requires a unit.
-absl::Status ReadSize(const std::string& text, Place place, uint64_t& out) {
+absl::Status ReadSize(const std::string& text, Source source, uint64_t& out) {
   const bool bare = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  if (bare && place == Place::kFile && text != "0")
+  if (bare && source == Source::kFile && text != "0")
     return absl::InvalidArgumentError("a number without a unit");
   const auto bytes = ParseBytes(text);
   if (!bytes || (bare && *bytes >= UINT64_MAX / kMebibyte)) return absl::InvalidArgumentError("not a size");
@@ -250,11 +250,11 @@ const OptionRow* FindRow(std::string_view name) {
   return found == rows.end() ? nullptr : &*found;
 }
 
-std::string_view NearestName(std::string_view name, Place place) {
-  std::string_view nearest = place == Place::kFile ? kQuotasKey : std::string_view();
+std::string_view NearestName(std::string_view name, Source source) {
+  std::string_view nearest = source == Source::kFile ? kQuotasKey : std::string_view();
   size_t least = nearest.empty() ? SIZE_MAX : Distance(name, nearest);
   for (const OptionRow& row : OptionRows()) {
-    if (place == Place::kFile && row.where == OptionRow::kCommandLineOnly) continue;
+    if (source == Source::kFile && row.where == OptionRow::kCommandLineOnly) continue;
     const size_t distance = Distance(name, row.name);
     if (distance >= least) continue;
     least = distance;

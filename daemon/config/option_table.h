@@ -12,12 +12,12 @@
 
 namespace xpud::config {
 
-enum class Place { kCommandLine, kFile };
+enum class Source { kCommandLine, kFile };
 
 // How values of a type are parsed and printed.
 struct ValueType {
   std::string allowed;  // for messages; empty: a switch, which takes no value on the command line
-  std::function<absl::Status(Options& options, const std::string& text, Place place)> read;
+  std::function<absl::Status(Options& options, const std::string& text, Source source)> read;
   std::function<std::string(const Options& options)> show;  // in the syntax of `read`; empty: not set
   std::function<void(const Options& from, Options& to)> copy;
 };
@@ -40,8 +40,8 @@ struct OptionRow {
 std::span<const OptionRow> OptionRows();
 // Returns null if there is no such option.
 const OptionRow* FindRow(std::string_view name);
-// Returns the option allowed in `place` whose name is closest to `name`, or "" if none is close.
-std::string_view NearestName(std::string_view name, Place place);
+// Returns the option allowed in `source` whose name is closest to `name`, or "" if none is close.
+std::string_view NearestName(std::string_view name, Source source);
 
 // The file's only key that is not an option: a map from tenants to sizes.
 inline constexpr std::string_view kQuotasKey = "quotas";
@@ -51,7 +51,7 @@ inline constexpr std::string_view kQuotasHelp =
     "of that user's gateway. An account that is newer than the daemon must be "
     "given by its number. `xpuctl quota` overrides it until the next start or reload.";
 
-// Parses a size as written in `place`.
-absl::Status ReadSize(const std::string& text, Place place, uint64_t& out);
+// Parses a size as written in `source`.
+absl::Status ReadSize(const std::string& text, Source source, uint64_t& out);
 
 }  // namespace xpud::config

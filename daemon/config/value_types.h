@@ -27,7 +27,7 @@ auto Copy(Member Options::* member) {
 
 inline ValueType Text(std::string Options::* member, const std::string& allowed) {
   return {allowed,
-          [=](Options& options, const std::string& text, Place) {
+          [=](Options& options, const std::string& text, Source) {
             if (text.empty()) return NotAllowed(text, allowed);
             options.*member = text;
             return absl::OkStatus();
@@ -41,7 +41,7 @@ ValueType Integer(Number Options::* member, int least, int most = INT_MAX) {
   std::string allowed = most == INT_MAX ? absl::StrCat("an integer of at least ", least)
                                         : absl::StrCat("an integer from ", least, " to ", most);
   return {allowed,
-          [=](Options& options, const std::string& text, Place) {
+          [=](Options& options, const std::string& text, Source) {
             int number = 0;
             if (!absl::SimpleAtoi(text, &number) || number < least || number > most)
               return NotAllowed(text, allowed);
@@ -61,9 +61,9 @@ ValueType Size(Number Options::* member, uint64_t least = 0) {
   std::string allowed =
       absl::StrCat("a size with a unit, such as 16GiB or 512MiB", least == 0 ? "" : ", at least 1MiB");
   return {allowed,
-          [=](Options& options, const std::string& text, Place place) {
+          [=](Options& options, const std::string& text, Source source) {
             uint64_t bytes = 0;
-            if (!ReadSize(text, place, bytes).ok() || bytes < least) return NotAllowed(text, allowed);
+            if (!ReadSize(text, source, bytes).ok() || bytes < least) return NotAllowed(text, allowed);
             options.*member = bytes;
             return absl::OkStatus();
           },
@@ -80,7 +80,7 @@ ValueType Choice(Word Options::* member, std::span<const std::string_view> words
   std::string allowed = absl::StrCat(
       "one of ", absl::StrJoin(words, ", ", [](std::string* out, auto word) { out->append(word); }));
   return {allowed,
-          [=](Options& options, const std::string& text, Place) {
+          [=](Options& options, const std::string& text, Source) {
             for (size_t w = 0; w < words.size(); ++w) {
               if (words[w] != text) continue;
               if constexpr (std::is_enum_v<Word>)
@@ -108,7 +108,7 @@ ValueType Mode(unsigned Options::* member);
 
 inline ValueType Switch(bool Options::* member) {
   return {"",
-          [=](Options& options, const std::string& text, Place) {
+          [=](Options& options, const std::string& text, Source) {
             if (text != "true" && text != "false") return NotAllowed(text, "true or false");
             options.*member = text == "true";
             return absl::OkStatus();

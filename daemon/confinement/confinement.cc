@@ -79,29 +79,29 @@ Paths Libraries(const FilesOptions& options) {
   return paths;
 }
 
-Places PlacesFor(const FilesOptions& options) {
-  Places places;
-  places.keeps_signals = options.keeps_signals;
-  places.list = {"/dev"};  // an executor enumerates its devices anew
-  places.read = Libraries(options);
+AllowedPaths PathsFor(const FilesOptions& options) {
+  AllowedPaths paths;
+  paths.keeps_signals = options.keeps_signals;
+  paths.list = {"/dev"};  // an executor enumerates its devices anew
+  paths.read = Libraries(options);
   for (const char* const path : {"/proc", "/sys", "/etc/ld.so.cache", "/etc/localtime", "/etc/nvidia"})
-    places.read.emplace_back(path);
+    paths.read.emplace_back(path);
   for (const char* const path : {"/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/dri"})
-    places.devices.emplace_back(path);
-  AddMatches("/dev/nvidia*", places.devices);
-  if (options.processes == FilesOptions::Processes::kOwn) places.change.emplace_back("/proc/self/task");
-  if (options.processes == FilesOptions::Processes::kAll) places.change.emplace_back("/proc");
+    paths.devices.emplace_back(path);
+  AddMatches("/dev/nvidia*", paths.devices);
+  if (options.processes == FilesOptions::Processes::kOwn) paths.change.emplace_back("/proc/self/task");
+  if (options.processes == FilesOptions::Processes::kAll) paths.change.emplace_back("/proc");
   for (const std::string& directory : {options.cache_directory, options.dump_directory})
-    if (!directory.empty()) places.write.push_back(directory);
+    if (!directory.empty()) paths.write.push_back(directory);
   if (!options.configuration.empty()) {
-    places.read.push_back(FolderOf(options.configuration));
-    for (const char* const path : {"/etc/passwd", "/etc/nsswitch.conf"}) places.read.emplace_back(path);
+    paths.read.push_back(FolderOf(options.configuration));
+    for (const char* const path : {"/etc/passwd", "/etc/nsswitch.conf"}) paths.read.emplace_back(path);
   }
-  if (!options.socket_directory.empty()) places.sockets.push_back(options.socket_directory);
+  if (!options.socket_directory.empty()) paths.sockets.push_back(options.socket_directory);
   std::error_code error;
-  places.execute = {std::filesystem::read_symlink("/proc/self/exe", error).string(),
-                    "/lib64/ld-linux-x86-64.so.2"};
-  return places;
+  paths.execute = {std::filesystem::read_symlink("/proc/self/exe", error).string(),
+                   "/lib64/ld-linux-x86-64.so.2"};
+  return paths;
 }
 
 std::string Text(const absl::Status& status) { return absl::StrCat("\"", status.message(), "\""); }
@@ -121,7 +121,7 @@ void ConfineFiles(Mode mode, const FilesOptions& options, std::string& in_force)
     absl::StrAppend(&in_force, "landlock=off");
     return;
   }
-  const auto version = RestrictPlaces(PlacesFor(options));
+  const auto version = RestrictFiles(PathsFor(options));
   absl::StrAppend(&in_force, "landlock=",
                   !version.ok()   ? Text(version.status())
                   : *version == 0 ? "\"not in this kernel\""

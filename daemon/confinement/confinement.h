@@ -20,7 +20,7 @@ struct FilesOptions {
   // Processes whose entries in /proc may be written: CUDA fails to start if it cannot name its threads. An
   // executor inherits the spawner's kAll and then reduces it to kOwn.
   enum class Processes { kNone, kOwn, kAll } processes = Processes::kNone;
-  bool keeps_signals = true;  // see Places
+  bool keeps_signals = true;  // see AllowedPaths
   // The configuration file. It stays readable with all other files in its folder, because editors replace
   // files. The account files stay readable with it. Empty: none.
   std::string configuration = {};

@@ -59,24 +59,24 @@ absl::Status AllowAll(const UniqueFd& rules, const std::vector<std::string>& pat
 
 }  // namespace
 
-absl::StatusOr<int> RestrictPlaces(const Places& places) {
+absl::StatusOr<int> RestrictFiles(const AllowedPaths& paths) {
   const int version = Version();
   if (version == 0) return 0;
   const uint64_t known = FileRights(version);
-  const uint64_t scopes = kScopeAbstractSockets | (places.keeps_signals ? kScopeSignals : 0);
+  const uint64_t scopes = kScopeAbstractSockets | (paths.keeps_signals ? kScopeSignals : 0);
   const Ruleset ruleset = {known, 0, version >= 6 ? scopes : 0};
   const size_t bytes = version >= 6 ? sizeof(ruleset) : sizeof(ruleset.files);
   const UniqueFd rules(static_cast<int>(syscall(SYS_landlock_create_ruleset, &ruleset, bytes, 0)));
   if (!rules.valid()) return absl::ErrnoToStatus(errno, "landlock_create_ruleset failed");
   constexpr uint64_t kWrite = kReadWrite | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_REMOVE_FILE;
   constexpr uint64_t kSockets = kRead | LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_REMOVE_FILE;
-  RETURN_IF_ERROR(AllowAll(rules, places.list, LANDLOCK_ACCESS_FS_READ_DIR));
-  RETURN_IF_ERROR(AllowAll(rules, places.read, kRead & known));
-  RETURN_IF_ERROR(AllowAll(rules, places.change, kReadWrite & known));
-  RETURN_IF_ERROR(AllowAll(rules, places.devices, (kReadWrite | kIoctlDevice) & known));
-  RETURN_IF_ERROR(AllowAll(rules, places.write, kWrite & known));
-  RETURN_IF_ERROR(AllowAll(rules, places.sockets, kSockets & known));
-  RETURN_IF_ERROR(AllowAll(rules, places.execute, (kRead | LANDLOCK_ACCESS_FS_EXECUTE) & known));
+  RETURN_IF_ERROR(AllowAll(rules, paths.list, LANDLOCK_ACCESS_FS_READ_DIR));
+  RETURN_IF_ERROR(AllowAll(rules, paths.read, kRead & known));
+  RETURN_IF_ERROR(AllowAll(rules, paths.change, kReadWrite & known));
+  RETURN_IF_ERROR(AllowAll(rules, paths.devices, (kReadWrite | kIoctlDevice) & known));
+  RETURN_IF_ERROR(AllowAll(rules, paths.write, kWrite & known));
+  RETURN_IF_ERROR(AllowAll(rules, paths.sockets, kSockets & known));
+  RETURN_IF_ERROR(AllowAll(rules, paths.execute, (kRead | LANDLOCK_ACCESS_FS_EXECUTE) & known));
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
     return absl::ErrnoToStatus(errno, "prctl(PR_SET_NO_NEW_PRIVS) failed");
   if (syscall(SYS_landlock_restrict_self, rules.get(), 0) != 0)

@@ -10,7 +10,7 @@
 namespace xpud::confinement {
 
 // Files, and folders with everything below them. Missing ones are ignored.
-struct Places {
+struct AllowedPaths {
   std::vector<std::string> list;  // names in folders only
   std::vector<std::string> read;
   std::vector<std::string> change;   // read and write, but create none
@@ -24,6 +24,6 @@ struct Places {
 
 // Returns the version of Landlock's interface that is in force, or 0 if this kernel has no Landlock and
 // nothing is restricted.
-absl::StatusOr<int> RestrictPlaces(const Places& places);
+absl::StatusOr<int> RestrictFiles(const AllowedPaths& paths);
 
 }  // namespace xpud::confinement

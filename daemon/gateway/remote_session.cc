@@ -7,13 +7,13 @@
 
 namespace xpud::remote {
 
-absl::StatusOr<SessionRelay*> RemoteSession::Open(uint32_t device, Place place) {
+absl::StatusOr<SessionRelay*> RemoteSession::Open(uint32_t device, Seat seat) {
   MutexLock lock(mutex_);
   if (device >= std::min<size_t>(welcome().device_count, transport::kMaxDevices) ||
       devices_[device] != nullptr)
     return absl::InvalidArgumentError(absl::StrCat("device ", device, " does not exist or is open"));
   ASSIGN_OR_RETURN(auto transport, client::OpenDevice(connection_, device));
-  devices_[device].reset(new OnDevice{std::move(place), SessionRelay(std::move(transport), resumable_)});
+  devices_[device].reset(new OnDevice{std::move(seat), SessionRelay(std::move(transport), resumable_)});
   return &devices_[device]->relay;
 }
 

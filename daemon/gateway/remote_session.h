@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/gateway/session_relay.h"
-#include "daemon/gateway/tenant_places.h"
+#include "daemon/gateway/tenant_seats.h"
 #include "proto/base/mutex.h"
 #include "proto/transport/layout.h"
 #include "sdk/client/connect.h"
@@ -25,15 +25,15 @@ class RemoteSession {
   bool resumable() const { return resumable_; }
   const transport::Welcome& welcome() const { return connection_.welcome; }
 
-  // Opens a device. `place` lives as long as the session. Returns InvalidArgument if the device does not
+  // Opens a device. `seat` lives as long as the session. Returns InvalidArgument if the device does not
   // exist or is open.
-  absl::StatusOr<SessionRelay*> Open(uint32_t device, Place place);
+  absl::StatusOr<SessionRelay*> Open(uint32_t device, Seat seat);
   // Returns NotFound if the device is not open.
   absl::StatusOr<SessionRelay*> Find(uint32_t device);
 
  private:
   struct OnDevice {
-    Place place;
+    Seat seat;
     SessionRelay relay;
   };
 

@@ -34,7 +34,7 @@ absl::StatusOr<transport::Hello> ReadHello(const v1::ClientHead& greeting) {
 grpc::Status StreamServer::Session(ServerCall& call) {
   const auto tenant = admission_.Identify(call.context());
   if (!tenant.ok()) return ToGrpc(tenant.status());
-  auto handshake = handshake_places_.Take(*tenant);  // a client that resumes has a place already
+  auto handshake = handshake_seats_.Take(*tenant);  // a client that resumes has a seat already
   if (!handshake.ok()) return ToGrpc(handshake.status());
   grpc::ByteBuffer message;
   ClientFrame greeting;
@@ -47,7 +47,7 @@ grpc::Status StreamServer::Session(ServerCall& call) {
 
 absl::StatusOr<std::shared_ptr<RemoteSession>> StreamServer::Open(const std::string& tenant,
                                                                   const v1::ClientHead& greeting) {
-  ASSIGN_OR_RETURN(Place place, places_.Take(tenant));
+  ASSIGN_OR_RETURN(Seat seat, seats_.Take(tenant));
   ASSIGN_OR_RETURN(const transport::Hello hello, ReadHello(greeting));
   ConnectOptions daemon;
   daemon.address = options_.socket;
@@ -56,7 +56,7 @@ absl::StatusOr<std::shared_ptr<RemoteSession>> StreamServer::Open(const std::str
   ASSIGN_OR_RETURN(client::Connection connection, client::Connect(daemon, tenant));
   const bool resumable = greeting.resumable() && options_.hold.count() > 0;
   auto session = std::make_shared<RemoteSession>(tenant, std::move(connection), resumable);
-  RETURN_IF_ERROR(session->Open(0, std::move(place)).status());
+  RETURN_IF_ERROR(session->Open(0, std::move(seat)).status());
   return session;
 }
 
@@ -89,8 +89,8 @@ absl::Status StreamServer::Continue(const std::string& tenant, const v1::ClientH
 absl::StatusOr<ServerFrame> StreamServer::AnswerTo(RemoteSession& session, const v1::ClientHead& greeting) {
   ServerFrame answer;
   if (greeting.opens()) {
-    ASSIGN_OR_RETURN(Place place, places_.Take(session.tenant()));
-    RETURN_IF_ERROR(session.Open(greeting.device(), std::move(place)).status());
+    ASSIGN_OR_RETURN(Seat seat, seats_.Take(session.tenant()));
+    RETURN_IF_ERROR(session.Open(greeting.device(), std::move(seat)).status());
   } else {
     ASSIGN_OR_RETURN(SessionRelay* const relay, session.Find(greeting.device()));
     ASSIGN_OR_RETURN(const uint64_t received, relay->Resume(greeting.received()));

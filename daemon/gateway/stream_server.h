@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/gateway/admission.h"
 #include "daemon/gateway/resumable_sessions.h"
-#include "daemon/gateway/tenant_places.h"
+#include "daemon/gateway/tenant_seats.h"
 #include "proto/remote/frame.h"
 #include "proto/remote/server_call.h"
 
@@ -29,8 +29,8 @@ class StreamServer {
   StreamServer(const Admission& admission, Options options)
       : admission_(admission),
         options_(std::move(options)),
-        handshake_places_(options_.sessions, options_.tenant_sessions),
-        places_(options_.sessions, options_.tenant_sessions),
+        handshake_seats_(options_.sessions, options_.tenant_sessions),
+        seats_(options_.sessions, options_.tenant_sessions),
         sessions_(options_.hold) {}
   // ResourceExhausted if a thread could not be started.
   const absl::Status& status() const { return sessions_.status(); }
@@ -49,8 +49,8 @@ class StreamServer {
 
   const Admission& admission_;
   const Options options_;
-  TenantPlaces handshake_places_, places_;
-  ResumableSessions sessions_;  // last member: its sessions return their places
+  TenantSeats handshake_seats_, seats_;
+  ResumableSessions sessions_;  // last member: its sessions return their seats
 };
 
 }  // namespace xpud::remote

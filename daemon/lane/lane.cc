@@ -146,15 +146,16 @@ void Lane::Archive(DeviceSession& session, const std::string& reason, bool fault
   const DeviceSession::WaitState state = session.wait_state();
   const bool unfinished = state.has_commands || state.device_works;
   const session::Peer& peer = session.peer();
-  auto dropped = ended_.Add({.id = session.id(),
-                             .pid = peer.pid,
-                             .tenant = peer.tenant,
-                             .name = peer.name,
-                             .reason = reason,
-                             .ended_ns = NowNs(),
-                             .completed = session.counters().commands_completed,
-                             .waited_for = state.has_commands ? trace::Describe(state.stall, state.row) : "",
-                             .recorder = session.TakeRecorder()});
+  auto dropped =
+      ended_.Add({.id = session.id(),
+                  .pid = peer.pid,
+                  .tenant = peer.tenant,
+                  .name = peer.name,
+                  .reason = reason,
+                  .ended_ns = NowNs(),
+                  .completed = session.counters().commands_completed,
+                  .waited_for = state.has_commands ? records::Describe(state.stall, state.row) : "",
+                  .recorder = session.TakeRecorder()});
   for (auto& profile : dropped) profiles_.Drop(std::move(profile));
   if (fault || unfinished) options_.on_crash(index_, ended_.sessions().back());
 }
@@ -268,7 +269,7 @@ absl::StatusOr<bool> Lane::RunTurn(const Turn& turn) {
   DeviceSession& session = *turn.session;
   const uint64_t before = session.counters().busy_ns;
   session.Poll();
-  switch (policy_.Ask(*turn.account)) {
+  switch (policy_.Decide(*turn.account)) {
     case scheduler::Policy::Answer::kHoldBack:
       held_back_ = true;
       session.HoldBack();

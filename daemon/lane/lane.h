@@ -22,12 +22,12 @@
 #include "daemon/lane/profile_desk.h"
 #include "daemon/lane/reader_budget.h"
 #include "daemon/lane/stall_watch.h"
+#include "daemon/records/archive.h"
 #include "daemon/scheduler/policy.h"
 #include "daemon/session/device_session.h"
 #include "daemon/session/registry.h"
 #include "daemon/stream/device_state.h"
 #include "daemon/tenant/totals.h"
-#include "daemon/trace/archive.h"
 #include "proto/base/mutex.h"
 #include "proto/base/spin.h"
 #include "proto/base/unique_fd.h"
@@ -45,8 +45,8 @@ class Lane {
     std::function<void(uint64_t session, const std::string& reason)> on_fault = [](uint64_t,
                                                                                    const std::string&) {};
     // Called on the lane's thread when a session has ended on the device by a fault, or with unfinished work.
-    std::function<void(uint32_t device, const trace::EndedSession& session)> on_crash =
-        [](uint32_t, const trace::EndedSession&) {};
+    std::function<void(uint32_t device, const records::EndedSession& session)> on_crash =
+        [](uint32_t, const records::EndedSession&) {};
   };
 
   // `index`: the device's number. `registry` must outlive the lane.
@@ -86,7 +86,7 @@ class Lane {
   // The memory and counters of each tenant, ended sessions included.
   TenantTotals Tenants() const;
   // What is recorded of sessions that ended lately.
-  const trace::Archive& ended() const { return ended_; }
+  const records::Archive& ended() const { return ended_; }
   ProfileDesk& profiles() { return profiles_; }
   StallWatch& stalls() { return stalls_; }
   const StallWatch& stalls() const { return stalls_; }
@@ -160,7 +160,7 @@ class Lane {
   Alarm alarm_;                        // of the device, as epoll_ knows it
   executor::ExecutorStatus executor_;  // as the event log knows it
   TenantTotals tenants_;
-  trace::Archive ended_;
+  records::Archive ended_;
   ProfileDesk profiles_;
   StallWatch stalls_;
 

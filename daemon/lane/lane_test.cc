@@ -320,7 +320,7 @@ TEST(LaneTest, AProfileIsUsedAndFreedOnAnotherThread) {
   lane.Call([&] {
     of_lane = std::this_thread::get_id();
     ASSERT_TRUE(lane.profiles().StartForClient(session->id(), 10).ok());
-    lane.profiles().TakeForClient(session->id(), [&](const trace::Profile* profile) {
+    lane.profiles().TakeForClient(session->id(), [&](const records::Profile* profile) {
       used.set_value({std::this_thread::get_id(), profile != nullptr});
     });
   });

@@ -43,7 +43,7 @@ void Lanes::Close(session::Session& session, const std::string& reason, bool fau
 void Lanes::Evict(session::Session& session, const std::string& reason, bool fault) const {
   Close(session, reason, fault);
   // After the lanes have closed it: a client whose socket is shut before takes the daemon for dead.
-  Ask([this, id = session.id()] { options_.on_close(id); });
+  Ping([this, id = session.id()] { options_.on_close(id); });
 }
 
 void Lanes::CallEach(absl::FunctionRef<void(Lane&)> task) const {
@@ -76,10 +76,10 @@ void Lanes::SettleProfiles() const {
   settled.wait();
 }
 
-void Lanes::AskFrom(size_t first, std::function<void()> done) const {
+void Lanes::PingFrom(size_t first, std::function<void()> done) const {
   if (first == lanes_.size()) return done();
   lanes_[first]->Post(
-      [this, first, done = std::move(done)]() mutable { AskFrom(first + 1, std::move(done)); });
+      [this, first, done = std::move(done)]() mutable { PingFrom(first + 1, std::move(done)); });
 }
 
 void Lanes::WakeAll() const {

@@ -21,8 +21,8 @@ class Lanes {
     std::function<std::unique_ptr<scheduler::Policy>(uint64_t slice_ns)> policy = nullptr;
     uint64_t slice_ns = 100'000;
     uint64_t stall_ns = 0;  // as Lane::Options
-    std::function<void(uint32_t device, const trace::EndedSession& session)> on_crash =
-        [](uint32_t, const trace::EndedSession&) {};  // as Lane::Options
+    std::function<void(uint32_t device, const records::EndedSession& session)> on_crash =
+        [](uint32_t, const records::EndedSession&) {};  // as Lane::Options
     // Called, on any lane's thread, when a session was closed that its client has not left: its socket must
     // be shut.
     std::function<void(uint64_t session)> on_close = [](uint64_t) {};
@@ -55,12 +55,12 @@ class Lanes {
   // As ProfileDesk::Settle, on all lanes; waits until all have. REQUIRES: none of these threads.
   void SettleProfiles() const;
   // Has each lane run an empty task, one after the other. Then calls `done` on the last one's thread.
-  void Ask(std::function<void()> done) const { AskFrom(0, std::move(done)); }
+  void Ping(std::function<void()> done) const { PingFrom(0, std::move(done)); }
   void WakeAll() const;
 
  private:
   Lanes(session::Registry& registry, Options options) : registry_(registry), options_(std::move(options)) {}
-  void AskFrom(size_t first, std::function<void()> done) const;
+  void PingFrom(size_t first, std::function<void()> done) const;
 
   session::Registry& registry_;
   const Options options_;

@@ -11,12 +11,12 @@
 namespace xpud::lane {
 namespace {
 
+using records::Audience;
 using session::DeviceSession;
-using trace::Audience;
 
 constexpr uint64_t kMaxSettleNs = 500'000'000;
 
-bool Has(const trace::Selection& selection, const DeviceSession& session) {
+bool Has(const records::Selection& selection, const DeviceSession& session) {
   return selection.Has(session.id(), session.peer().tenant);
 }
 
@@ -36,7 +36,8 @@ void ProfileDesk::Add(DeviceSession& session) {
     const auto* const wish = wishes_.Find(audience, session.id(), session.peer().tenant, NowNs());
     if (wish == nullptr) continue;
     const uint64_t others = CountedCommands(audience, {.session = session.id()});
-    if (others + trace::Profile::CountedCommands(wish->capacity) <= trace::Profile::MostCommands(audience))
+    if (others + records::Profile::CountedCommands(wish->capacity) <=
+        records::Profile::MostCommands(audience))
       Drop(session.recorder().Start(audience, wish->capacity, wish->until_ns));
   }
   WantPublishTimes(session);
@@ -46,37 +47,37 @@ void ProfileDesk::Add(DeviceSession& session) {
 
 void ProfileDesk::Remove(DeviceSession& session) { std::erase(sessions_, &session); }
 
-uint64_t ProfileDesk::CountedCommands(Audience audience, const trace::Selection& besides) const {
+uint64_t ProfileDesk::CountedCommands(Audience audience, const records::Selection& besides) const {
   uint64_t commands = 0;
   for (DeviceSession* session : sessions_)
     if (!Has(besides, *session)) commands += session->recorder().counted_commands(audience);
   return commands;
 }
 
-absl::Status ProfileDesk::Admit(const trace::Profiles::Wish& wish) const {
-  const uint64_t most = trace::Profile::MostCommands(wish.audience);
+absl::Status ProfileDesk::Admit(const records::Profiles::Wish& wish) const {
+  const uint64_t most = records::Profile::MostCommands(wish.audience);
   const uint64_t others = CountedCommands(wish.audience, wish.selection);
-  const uint64_t sessions = ForSelected(wish.selection, [](trace::Recorder&) {});
-  const uint64_t each = trace::Profile::CountedCommands(wish.capacity);
+  const uint64_t sessions = ForSelected(wish.selection, [](records::Recorder&) {});
+  const uint64_t each = records::Profile::CountedCommands(wish.capacity);
   if (others <= most && std::max<uint64_t>(sessions, 1) * each <= most - others) return absl::OkStatus();
-  static constexpr const char* kWho[trace::kAudiences] = {"operators", "users", "clients"};
+  static constexpr const char* kWho[records::kAudiences] = {"operators", "users", "clients"};
   return absl::ResourceExhaustedError(absl::StrCat(
       "a profile of ", wish.capacity, " commands for ", sessions, sessions == 1 ? " session" : " sessions",
       ", each of which counts as ", each, " with its names; ", others, " of the ", most, " that ",
       kWho[static_cast<size_t>(wish.audience)], " may keep on a device are in use"));
 }
 
-absl::StatusOr<size_t> ProfileDesk::Start(const trace::Profiles::Wish& wish) {
+absl::StatusOr<size_t> ProfileDesk::Start(const records::Profiles::Wish& wish) {
   RETURN_IF_ERROR(Admit(wish));
   wishes_.Start(wish);
-  return ForSelected(wish.selection, [&](trace::Recorder& recorder) {
+  return ForSelected(wish.selection, [&](records::Recorder& recorder) {
     Drop(recorder.Start(wish.audience, wish.capacity, wish.until_ns));
   });
 }
 
-size_t ProfileDesk::Stop(Audience audience, const trace::Selection& selection) {
+size_t ProfileDesk::Stop(Audience audience, const records::Selection& selection) {
   wishes_.Stop(audience, selection);
-  return ForSelected(selection, [&](trace::Recorder& recorder) { recorder.Stop(audience); });
+  return ForSelected(selection, [&](records::Recorder& recorder) { recorder.Stop(audience); });
 }
 
 absl::Status ProfileDesk::StartForClient(uint64_t session, size_t capacity) {
@@ -91,9 +92,9 @@ void ProfileDesk::StopForClient(uint64_t session) {
   if (DeviceSession* const client = Find(session)) client->recorder().Stop(Audience::kClient);
 }
 
-void ProfileDesk::TakeForClient(uint64_t session, std::function<void(const trace::Profile*)> use) {
+void ProfileDesk::TakeForClient(uint64_t session, std::function<void(const records::Profile*)> use) {
   DeviceSession* const client = Find(session);
-  std::shared_ptr<trace::Profile> taken;
+  std::shared_ptr<records::Profile> taken;
   if (client != nullptr) taken = client->recorder().Take(Audience::kClient);
   if (taken != nullptr) {
     const uint64_t kept = taken->records.added() - taken->records.first();
@@ -105,9 +106,9 @@ void ProfileDesk::TakeForClient(uint64_t session, std::function<void(const trace
   });
 }
 
-void ProfileDesk::Drop(std::unique_ptr<trace::Profile> profile) {
+void ProfileDesk::Drop(std::unique_ptr<records::Profile> profile) {
   if (profile == nullptr) return;
-  RunAside([dropped = std::shared_ptr<trace::Profile>(std::move(profile))]() mutable { dropped.reset(); });
+  RunAside([dropped = std::shared_ptr<records::Profile>(std::move(profile))]() mutable { dropped.reset(); });
 }
 
 void ProfileDesk::RunAside(std::function<void()> work) {
@@ -119,8 +120,8 @@ DeviceSession* ProfileDesk::Find(uint64_t session) const {
   return found == sessions_.end() ? nullptr : *found;
 }
 
-size_t ProfileDesk::ForSelected(const trace::Selection& selection,
-                                absl::FunctionRef<void(trace::Recorder&)> visit) const {
+size_t ProfileDesk::ForSelected(const records::Selection& selection,
+                                absl::FunctionRef<void(records::Recorder&)> visit) const {
   size_t count = 0;
   for (DeviceSession* session : sessions_) {
     if (!Has(selection, *session)) continue;

@@ -14,9 +14,9 @@
 #include "absl/status/statusor.h"
 #include "daemon/executor/api/background.h"
 #include "daemon/executor/api/device.h"
+#include "daemon/records/profiles.h"
+#include "daemon/records/recorder.h"
 #include "daemon/session/device_session.h"
-#include "daemon/trace/profiles.h"
-#include "daemon/trace/recorder.h"
 
 namespace xpud::lane {
 
@@ -32,15 +32,15 @@ class ProfileDesk {
 
   // Profiles the selected sessions, those that open the device later included. Returns how many there are, or
   // ResourceExhausted if the audience's profiles would keep too many commands.
-  absl::StatusOr<size_t> Start(const trace::Profiles::Wish& wish);
-  size_t Stop(trace::Audience audience, const trace::Selection& selection);
+  absl::StatusOr<size_t> Start(const records::Profiles::Wish& wish);
+  size_t Stop(records::Audience audience, const records::Selection& selection);
   // A client's own profile, of at most `capacity` commands. Errors as for Start.
   absl::Status StartForClient(uint64_t session, size_t capacity);
   void StopForClient(uint64_t session);
   // Runs use(profile) on the desk's thread, with null if there is none. The profile is freed there.
-  void TakeForClient(uint64_t session, std::function<void(const trace::Profile*)> use);
+  void TakeForClient(uint64_t session, std::function<void(const records::Profile*)> use);
   // Frees it on the desk's thread. May be null.
-  void Drop(std::unique_ptr<trace::Profile> profile);
+  void Drop(std::unique_ptr<records::Profile> profile);
   // Runs `work` on the desk's thread, which may take its time.
   void RunAside(std::function<void()> work);
 
@@ -67,14 +67,14 @@ class ProfileDesk {
   session::DeviceSession* Find(uint64_t session) const;
   bool IsProfiled() const;
   // How many commands the audience's profiles may come to keep, those of the selected sessions left out.
-  uint64_t CountedCommands(trace::Audience audience, const trace::Selection& besides) const;
-  absl::Status Admit(const trace::Profiles::Wish& wish) const;
-  size_t ForSelected(const trace::Selection& selection,
-                     absl::FunctionRef<void(trace::Recorder&)> visit) const;
+  uint64_t CountedCommands(records::Audience audience, const records::Selection& besides) const;
+  absl::Status Admit(const records::Profiles::Wish& wish) const;
+  size_t ForSelected(const records::Selection& selection,
+                     absl::FunctionRef<void(records::Recorder&)> visit) const;
 
   executor::Device& device_;
   std::vector<session::DeviceSession*> sessions_;
-  trace::Profiles wishes_;
+  records::Profiles wishes_;
   bool traces_ = false;  // the device was asked for times
   std::vector<Settling> settling_;
   std::optional<executor::Background> aside_;  // the desk's thread: formats and frees profiles

@@ -18,7 +18,7 @@ std::string CauseOf(const session::DeviceSession::WaitState& state) {
   if (state.device_works) text = "the device works on its commands";
   if (!state.has_commands) return text;
   return absl::StrCat(text, text.empty() ? "" : "; ", "the next one waits for ",
-                      trace::Describe(state.stall, state.row));
+                      records::Describe(state.stall, state.row));
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ void StallWatch::Look(const session::Peer& peer, uint64_t session,
   }
   if (!stalls) return;
   stalled_[session] = {state.since_ns, now_ns};
-  ++counts_[state.has_commands ? trace::Describe(state.stall, nullptr) : "device works"];
+  ++counts_[state.has_commands ? records::Describe(state.stall, nullptr) : "device works"];
   const std::string at_work = others();
   add("stalled", absl::StrCat("nothing of it has run or ended for ", Seconds(now_ns - state.since_ns), ": ",
                               CauseOf(state), at_work.empty() ? "" : "; others with work: ", at_work));

@@ -37,7 +37,7 @@ class StallWatchTest : public ::testing::Test {
 
 TEST_F(StallWatchTest, NamesTheCauseOnce) {
   const WaitState state{.since_ns = 100 * kSecond,
-                        .stall = trace::Stall::kCompiling,
+                        .stall = records::Stall::kCompiling,
                         .has_commands = true,
                         .row = &ops::RowOf("add.Tensor")};
   LookAt(109, state);

@@ -150,7 +150,9 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
     if (properties.target == kernels::Target::kNvptx) {
       library.processor = properties.processor;
       library.assemble = [raw = device.get()](const std::string& text) { return raw->Assemble(text); };
-      library.ask = [raw = device.get()](const kernels::Launch& launch) { return raw->Ask(launch); };
+      library.run_host_kernel = [raw = device.get()](const kernels::Launch& launch) {
+        return raw->RunHostKernel(launch);
+      };
     }
     // Devices that run the same code share what is compiled.
     const kernels::CodeTarget code(library.target, library.processor, library.has_doubles);
@@ -230,7 +232,7 @@ absl::StatusOr<std::unique_ptr<telemetry::Watchdog>> StartWatchdog(const telemet
                                                                    lane::Lanes& lanes) {
   if (!notifier.watchdog()) return nullptr;
   return telemetry::Watchdog::Start(notifier, *notifier.watchdog(),
-                                    [&lanes](std::function<void()> done) { lanes.Ask(std::move(done)); });
+                                    [&lanes](std::function<void()> done) { lanes.Ping(std::move(done)); });
 }
 
 // An executor keeps access to its device, and loses the cache and the socket.
@@ -312,7 +314,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   lane_options.policy = scheduler::EqualShares::Create;
   lane_options.stall_ns = Reloader::StallAfterNs(options);
   if (dumps != nullptr) {
-    lane_options.on_crash = [&](uint32_t device, const trace::EndedSession& session) {
+    lane_options.on_crash = [&](uint32_t device, const records::EndedSession& session) {
       dumps->Add(device, session);
     };
   }

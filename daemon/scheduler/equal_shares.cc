@@ -9,13 +9,13 @@ void EqualShares::Remove(Policy::Account& account) {
   accounts_.remove_if([&](const Account& each) { return &each == &removed; });
 }
 
-Policy::Answer EqualShares::Ask(Policy::Account& account) {
+Policy::Answer EqualShares::Decide(Policy::Account& account) {
   Account& asking = Of(account);
   if (device_.HoldsBack(asking.device)) {
     lane_.WasIdle(asking.lane);
     return Answer::kHoldBack;
   }
-  switch (lane_.Ask(asking.lane)) {
+  switch (lane_.Decide(asking.lane)) {
     case FairShare::Answer::kNotYet:
       return Answer::kHoldBack;
     case FairShare::Answer::kAwaitAnother:

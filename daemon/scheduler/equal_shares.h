@@ -32,7 +32,7 @@ class EqualShares final : public Policy {
     lane_.BeginRound();
     device_.BeginRound(now_ns);
   }
-  Answer Ask(Policy::Account& account) override;
+  Answer Decide(Policy::Account& account) override;
   void Ran(Policy::Account& account, uint64_t began_ns, uint64_t ended_ns) override {
     lane_.Ran(Of(account).lane, began_ns, ended_ns);
   }

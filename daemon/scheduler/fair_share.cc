@@ -20,7 +20,7 @@ FairShare::Account* FairShare::Awaited(const Account& account, uint64_t now_ns) 
   return nullptr;
 }
 
-FairShare::Answer FairShare::Ask(const Account& account) {
+FairShare::Answer FairShare::Decide(const Account& account) {
   if (account.used_ns > slice_ns_ && account.used_ns - slice_ns_ > least_used_ns_) return Answer::kNotYet;
   if (account.typical_ns < kLongNs) return Answer::kRun;
   Account* other = Awaited(account, now_ns_());

@@ -45,7 +45,7 @@ class FairShare {
   // Called once for each round of turns, before its first Ask.
   void BeginRound();
   // Whether a session with work, or not known to have none, may run a slice now.
-  Answer Ask(const Account& account);
+  Answer Decide(const Account& account);
   // The session ran a slice, at this time.
   void Ran(Account& account, uint64_t start_ns, uint64_t end_ns);
   // The session was allowed to run and had nothing to do.

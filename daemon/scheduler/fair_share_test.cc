@@ -24,7 +24,7 @@ void Advance(FairShare& shares, std::vector<Client>& clients, uint64_t end_ns) {
   while (now_ns < end_ns) {
     shares.BeginRound();
     for (Client& client : clients) {
-      if (shares.Ask(*client.account) != FairShare::Answer::kRun) continue;
+      if (shares.Decide(*client.account) != FairShare::Answer::kRun) continue;
       if (now_ns < client.next_ns) {
         shares.WasIdle(*client.account);
         continue;

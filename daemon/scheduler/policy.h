@@ -36,7 +36,7 @@ class Policy {
   virtual void Update(Account& account, const stream::DeviceWork& work) = 0;
   virtual void BeginRound(uint64_t now_ns) = 0;
   // Whether a session with work, or not known to have none, may run.
-  virtual Answer Ask(Account& account) = 0;
+  virtual Answer Decide(Account& account) = 0;
   // The session ran a slice, at this time.
   virtual void Ran(Account& account, uint64_t began_ns, uint64_t ended_ns) = 0;
   // The session was allowed to run, and had nothing to do.

@@ -2,14 +2,14 @@
 
 namespace xpud::service {
 
-transport::SessionProfile ForClient(const trace::Profile& profile) {
-  const trace::Ring<trace::CommandRecord>& ring = profile.records;
+transport::SessionProfile ForClient(const records::Profile& profile) {
+  const records::Ring<records::CommandRecord>& ring = profile.records;
   transport::SessionProfile out;
   for (const auto& name : profile.names) out.names.push_back(*name);
   out.overwritten = ring.first();
   out.records.reserve(ring.added() - ring.first());
   for (uint64_t number = ring.first(); number < ring.added(); ++number) {
-    const trace::CommandRecord& record = ring[number];
+    const records::CommandRecord& record = ring[number];
     out.records.push_back({.sequence = record.sequence,
                            .decoded_ns = record.decoded_ns,
                            .began_ns = record.began_ns,

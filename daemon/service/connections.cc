@@ -61,7 +61,7 @@ void Connections::AcceptAt(const Door& door) {
     ucred peer = {};
     socklen_t length = sizeof(peer);
     if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) continue;
-    if (absl::Status taken = places_.Take(peer.uid); !taken.ok()) {
+    if (absl::Status taken = seats_.Take(peer.uid); !taken.ok()) {
       RefuseBeforeHello(fd.get(), peer, taken);
       continue;
     }
@@ -72,7 +72,7 @@ void Connections::AcceptAt(const Door& door) {
           absl::FailedPreconditionError("its process is in a pid namespace that this daemon does not see; "
                                         "use Linux 6.5 or later, or one pid namespace for both"));
     }
-    if (!Admit(door, std::move(fd), std::move(process), peer)) places_.Release(peer.uid);
+    if (!Admit(door, std::move(fd), std::move(process), peer)) seats_.Release(peer.uid);
   }
 }
 
@@ -129,7 +129,7 @@ absl::Status Connections::Watch(uint64_t key, uint32_t events) {
 void Connections::End(uint64_t key) {
   const auto found = connections_.find(key);
   if (found == connections_.end()) return;
-  places_.Release(found->second.peer.tenant.uid);
+  seats_.Release(found->second.peer.tenant.uid);
   connections_.erase(found);
 }
 

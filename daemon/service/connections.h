@@ -1,4 +1,4 @@
-// The connections that clients have to this daemon. A connection has one of the Places from its acceptance.
+// The connections that clients have to this daemon. A connection has one of the Seats from its acceptance.
 // It is watched for messages, for hang-ups, and for the end of the client's process, whose pidfd decides
 // because a forked worker may keep the socket open. Owned by Listener. REQUIRES: the listener's thread.
 #pragma once
@@ -16,8 +16,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "daemon/service/door.h"
-#include "daemon/service/places.h"
 #include "daemon/service/poller.h"
+#include "daemon/service/seats.h"
 #include "daemon/session/session.h"
 #include "proto/base/unique_fd.h"
 
@@ -42,8 +42,8 @@ class Connections {
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
 
-  void SetMaxPerUser(size_t max) { places_.SetMaxPerUser(max); }
-  // Accepts all clients that wait at the door. Those without a place are refused, with the reason.
+  void SetMaxPerUser(size_t max) { seats_.SetMaxPerUser(max); }
+  // Accepts all clients that wait at the door. Those without a seat are refused, with the reason.
   void AcceptAt(const Door& door);
   // Returns null if it has ended.
   Connection* Find(uint64_t key);
@@ -51,14 +51,14 @@ class Connections {
   // Nothing that the client sends is read until Resume; its hang-up is noticed.
   absl::Status Pause(uint64_t key) { return Watch(key, EPOLLRDHUP); }
   absl::Status Resume(uint64_t key) { return Watch(key, EPOLLIN | EPOLLRDHUP); }
-  // Closes it, and gives its place back.
+  // Closes it, and gives its seat back.
   void End(uint64_t key);
   // Those that were accepted before `time` and have no session.
   std::vector<uint64_t> WithoutSession(std::chrono::steady_clock::time_point before) const;
   bool empty() const { return connections_.empty(); }
 
  private:
-  // Starts watching a client that has a place. Returns false if its process has ended or cannot be watched.
+  // Starts watching a client that has a seat. Returns false if its process has ended or cannot be watched.
   bool Admit(const Door& door, UniqueFd socket, UniqueFd process, const ucred& peer);
   // Refuses one client when there are no file descriptors. Returns false if no client is pending.
   bool RefuseOne(const Door& door);
@@ -67,7 +67,7 @@ class Connections {
   Poller& poller_;
   UniqueFd spare_;  // closed to accept a connection when there are no descriptors
   absl::flat_hash_map<uint64_t, Connection> connections_;  // by key
-  Places places_;
+  Seats seats_;
   uint64_t next_key_ = 1;
 };
 

@@ -93,7 +93,7 @@ TEST_F(ConnectionsTest, AClientWithoutAPlaceIsToldWhy) {
   EXPECT_THAT(transport::GetText(refusal.text), HasSubstr("1 are allowed"));
   connections_.End(1);
   const UniqueFd third = Connect();
-  EXPECT_NE(connections_.Find(2), nullptr) << "the place was given back";
+  EXPECT_NE(connections_.Find(2), nullptr) << "the seat was given back";
 }
 
 TEST_F(ConnectionsTest, ThoseThatDidNoHandshakeAreListed) {

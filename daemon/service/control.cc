@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/level_zero/driver.h"
 #include "daemon/service/control_events.h"
-#include "daemon/service/control_trace.h"
+#include "daemon/service/control_records.h"
 #include "daemon/service/handed_sockets.h"
 #include "daemon/service/sensor_sampler.h"
 #include "daemon/service/small_server.h"
@@ -129,7 +129,7 @@ struct Work {
     part.set_memory_bytes(session.allocated_bytes());
     part.set_busy_ns(session.counters().busy_ns);
     const session::DeviceSession::WaitState state = session.wait_state();
-    if (state.has_commands) waiting_for = trace::Describe(state.stall, state.row);
+    if (state.has_commands) waiting_for = records::Describe(state.stall, state.row);
   }
   void CopyTo(v1::Session& out) const {
     counters.CopyTo(out);
@@ -420,7 +420,7 @@ class Control::Service final : public v1::Control::Service {
   const Options options_;
   const uint64_t started_ns_;
   EventReaders event_readers_;
-  TraceReader trace_;
+  RecordReader trace_;
   SensorSampler sensors_;
 };
 

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "daemon/service/control_trace.h"
+#include "daemon/service/control_records.h"
 #include "proto/base/clock.h"
 #include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
@@ -28,7 +28,7 @@ namespace {
 
 constexpr mode_t kMode = 0600;  // it shows what a tenant computes
 
-std::string TextOf(uint32_t device, const trace::EndedSession& session) {
+std::string TextOf(uint32_t device, const records::EndedSession& session) {
   v1::ReadFlightResponse flight;
   flight.set_time_ns(NowNs());
   FillFlight(session, device, /*most=*/0, *flight.add_flights());
@@ -82,7 +82,7 @@ absl::Status FlightDumps::Start() {
   return absl::OkStatus();
 }
 
-void FlightDumps::Add(uint32_t device, const trace::EndedSession& session) {
+void FlightDumps::Add(uint32_t device, const records::EndedSession& session) {
   const MutexLock lock(mutex_);
   if (waiting_.size() == kMaxWaiting) {
     spdlog::warn("flight_not_dumped id={} device={} error=\"{} others wait to be written\"", session.id,
@@ -108,7 +108,7 @@ void FlightDumps::Run() {
 }
 
 void FlightDumps::Write(const Dump& dump) {
-  const trace::EndedSession& session = dump.session;
+  const records::EndedSession& session = dump.session;
   RemoveOldest();
   const std::string time = absl::FormatTime("%Y%m%dT%H%M%E3SZ", absl::Now(), absl::UTCTimeZone());
   const std::string path =

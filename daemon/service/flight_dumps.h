@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "daemon/records/archive.h"
 #include "daemon/telemetry/event_log.h"
-#include "daemon/trace/archive.h"
 #include "proto/base/mutex.h"
 
 namespace xpud::service {
@@ -33,12 +33,12 @@ class FlightDumps {
   FlightDumps& operator=(const FlightDumps&) = delete;
 
   // Does not wait for the file. `session` has ended on the device.
-  void Add(uint32_t device, const trace::EndedSession& session);
+  void Add(uint32_t device, const records::EndedSession& session);
 
  private:
   struct Dump {
     uint32_t device;
-    trace::EndedSession session;
+    records::EndedSession session;
   };
 
   FlightDumps(std::string folder, telemetry::EventLog& events)

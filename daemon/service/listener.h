@@ -16,9 +16,9 @@
 #include "daemon/service/connections.h"
 #include "daemon/service/door.h"
 #include "daemon/service/inbox.h"
-#include "daemon/service/places.h"
 #include "daemon/service/poller.h"
 #include "daemon/service/requests.h"
+#include "daemon/service/seats.h"
 #include "daemon/service/views.h"
 #include "proto/base/unique_fd.h"
 #include "proto/transport/handshake.h"
@@ -45,8 +45,8 @@ class Listener {
     // End the daemon this long after the last client, or as soon as its program was replaced and there is
     // none.
     std::optional<std::chrono::seconds> exit_when_idle;
-    uint64_t host_memory = 0;                   // bytes that a session may share with devices
-    size_t user_clients = Places::kMaxPerUser;  // connections of one user
+    uint64_t host_memory = 0;                  // bytes that a session may share with devices
+    size_t user_clients = Seats::kMaxPerUser;  // connections of one user
   };
   // REQUIRES: Serve has not started, or this is its thread.
   void SetLimits(const Limits& limits);

@@ -103,7 +103,7 @@ absl::Status Requests::StopProfile(uint64_t key, const Connection& client, uint3
   lane.Post([this, &lane, key, device, session = client.session->id()] {
     lane.profiles().StopForClient(session);
     lane.profiles().Settle([this, &lane, key, device, session] {
-      lane.profiles().TakeForClient(session, [this, key, device](const trace::Profile* profile) {
+      lane.profiles().TakeForClient(session, [this, key, device](const records::Profile* profile) {
         absl::StatusOr<UniqueFd> written = absl::FailedPreconditionError("no profile was started");
         if (profile != nullptr) written = transport::WriteProfile(ForClient(*profile));
         inbox_.Post(

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/service/control.h"
-#include "daemon/service/control_trace.h"
+#include "daemon/service/control_records.h"
 #include "daemon/service/small_server.h"
 #include "proto/base/mutex.h"
 #include "proto/base/start_thread.h"
@@ -179,7 +179,7 @@ class UserView::Service final : public v1::Control::Service {
   lane::Lanes& lanes_;
   const Tenant user_;
   const std::string viewer_;  // as `user_` is in messages
-  TraceReader trace_;
+  RecordReader trace_;
   Pace pace_;
 };
 

@@ -46,12 +46,12 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
       memories_(*state.device, session_->id()),
       errors_(*transport_, counters_),
       announcer_(queues_, *transport_, busy_queues_, state.device->properties().synchronous),
-      replay_(stream::Replay::Create(state.device->properties().replaceable)),
-      recorder_(std::make_unique<trace::Recorder>(state.device->properties().synchronous)),
-      memory_(state, device, session_->peer().tenant, *transport_, queues_, announcer_, *replay_,
+      rerun_(stream::Rerun::Create(state.device->properties().replaceable)),
+      recorder_(std::make_unique<records::Recorder>(state.device->properties().synchronous)),
+      memory_(state, device, session_->peer().tenant, *transport_, queues_, announcer_, *rerun_,
               busy_queues_),
-      ops_(state, buffers_, errors_, memory_, *replay_),
-      copies_(state, *transport_, access_, buffers_, memories_, errors_, *replay_, counters_) {}
+      ops_(state, buffers_, errors_, memory_, *rerun_),
+      copies_(state, *transport_, access_, buffers_, memories_, errors_, *rerun_, counters_) {}
 
 DeviceSession::~DeviceSession() {
   ops_.Drop();
@@ -217,7 +217,7 @@ DeviceSession::WaitState DeviceSession::wait_state() const {
   state.since_ns = progress_ns_;
   if (!state.has_commands) return state;
   if (awaits_device_) {
-    state.stall = trace::Stall::kDevice;
+    state.stall = records::Stall::kDevice;
   } else if (command_.sequence == sequence_ + 1) {
     state.stall = command_.stall;
     state.row = command_.row;
@@ -286,7 +286,7 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Allocate(Bytes bytes, Queu
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   RETURN_IF_ERROR(buffers_.Admit(command.buffer));
   absl::StatusOr<memory::Block> block = memory_.Allocate(queue, command_.sequence, command.bytes);
-  if (absl::IsUnavailable(block.status())) return Stalls(trace::Stall::kMemory);
+  if (absl::IsUnavailable(block.status())) return Stalls(records::Stall::kMemory);
   Buffer* const buffer = buffers_.Insert(command.buffer);
   buffer->bytes = command.bytes;
   buffer->queues = uint64_t{1} << queue.id;  // it may zero the memory
@@ -313,11 +313,11 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Reserve(Bytes bytes) {
   wire::ReserveCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   const absl::StatusOr<std::optional<MemoryShortage>> shortage = memory_.Credit(command.bytes);
-  if (!shortage.ok()) return Stalls(trace::Stall::kMemory);
+  if (!shortage.ok()) return Stalls(records::Stall::kMemory);
   if (*shortage && announcer_.IsUnderWay()) {
     // The session's own memory that was freed may only wait for the device.
     RETURN_IF_ERROR(Announce());
-    if (busy_queues_ != 0) return Stalls(trace::Stall::kMemory);
+    if (busy_queues_ != 0) return Stalls(records::Stall::kMemory);
   }
   transport_->AnswerReserve(command_.sequence, *shortage);
   transport_->WakeClient();
@@ -346,7 +346,7 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::DestroyQueue(Bytes bytes, 
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   if (queue.id == 0) return Breach("a default queue was destroyed");
   RETURN_IF_ERROR(Announce());
-  if ((busy_queues_ >> queue.id & 1) != 0) return Stalls(trace::Stall::kQueue);
+  if ((busy_queues_ >> queue.id & 1) != 0) return Stalls(records::Stall::kQueue);
   queues_.Close(queue.id);
   errors_.Forget(queue.id);
   std::atomic_ref<uint64_t>(*transport_->CompletedWord(queue.id))
@@ -374,7 +374,7 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Wait(Bytes bytes) {
   if (*completed >= command.sequence) return Outcome::kDone;
   RETURN_IF_ERROR(Announce());  // the other device may wait for this one
   awaits_peer_ = true;
-  return Stalls(trace::Stall::kPeer);
+  return Stalls(records::Stall::kPeer);
 }
 
 absl::StatusOr<DeviceSession::Outcome> DeviceSession::WaitForQueue(const wire::WaitCommand& command) {
@@ -384,7 +384,7 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::WaitForQueue(const wire::W
   RETURN_IF_ERROR(Announce());
   const std::atomic_ref<uint64_t> completed(*transport_->CompletedWord(command.other));
   if (completed.load(std::memory_order_acquire) >= command.sequence) return Outcome::kDone;
-  return Stalls(trace::Stall::kQueue);
+  return Stalls(records::Stall::kQueue);
 }
 
 absl::StatusOr<DeviceSession::Outcome> DeviceSession::ClearError(Bytes bytes, Queue& queue) {

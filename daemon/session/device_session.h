@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/handles/buffer_table.h"
 #include "daemon/handles/host_memory.h"
+#include "daemon/records/recorder.h"
 #include "daemon/session/command_reader.h"
 #include "daemon/session/session.h"
 #include "daemon/session/turn_meter.h"
@@ -22,9 +23,8 @@
 #include "daemon/stream/op_stream.h"
 #include "daemon/stream/queue_errors.h"
 #include "daemon/stream/queue_table.h"
-#include "daemon/stream/replay.h"
+#include "daemon/stream/rerun.h"
 #include "daemon/tenant/counters.h"
-#include "daemon/trace/recorder.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/commands.h"
 
@@ -92,15 +92,15 @@ class DeviceSession {
   transport::ServerTransport& transport() { return *transport_; }
   // Records when the device ran commands of the session, as far as it has said that.
   void TakeTimes();
-  trace::Recorder& recorder() { return *recorder_; }
-  const trace::Recorder& recorder() const { return *recorder_; }
+  records::Recorder& recorder() { return *recorder_; }
+  const records::Recorder& recorder() const { return *recorder_; }
   // At the end of the session, for the archive. No command runs afterwards.
-  std::unique_ptr<trace::Recorder> TakeRecorder() { return std::move(recorder_); }
+  std::unique_ptr<records::Recorder> TakeRecorder() { return std::move(recorder_); }
   // What is under way: see WaitState.
   struct WaitState {
     uint64_t since_ns = 0;  // since when nothing of the session has run or ended; 0: nothing is under way
     // What its next command waits for; kNone: for its turn, or there is none.
-    trace::Stall stall = trace::Stall::kNone;
+    records::Stall stall = records::Stall::kNone;
     bool has_commands = false;      // some were taken and not run
     bool device_works = false;      // commands are on the device
     const ops::Row* row = nullptr;  // of the next command, if it is an op that was looked at
@@ -120,7 +120,7 @@ class DeviceSession {
   void Prepare(const wire::CommandHeader& header, bool timed);
   // A profiled command has run, in this queue; null: it made or destroyed its queue.
   void NoteWork(const stream::Queue* queue);
-  Outcome Stalls(trace::Stall why) {
+  Outcome Stalls(records::Stall why) {
     command_.stall = why;
     return Outcome::kStalled;
   }
@@ -159,8 +159,8 @@ class DeviceSession {
   stream::QueueErrors errors_;
   stream::QueueTable queues_;
   stream::Announcer announcer_;
-  const std::unique_ptr<stream::Replay> replay_;
-  std::unique_ptr<trace::Recorder> recorder_;
+  const std::unique_ptr<stream::Rerun> rerun_;
+  std::unique_ptr<records::Recorder> recorder_;
   stream::Memory memory_;
   stream::OpStream ops_;
   stream::CopyStream copies_;

@@ -75,7 +75,7 @@ absl::Status CopyStream::UploadTo(wire::Handle handle, uint64_t offset, uint64_t
   Buffer* buffer = buffers_.Find(handle);
   const auto target = PartOf(buffer, offset, bytes, queue, command);
   absl::Status status = target.status();
-  if (status.ok()) status = replay_.PrepareWrite(queue, buffer->allocation);
+  if (status.ok()) status = rerun_.PrepareWrite(queue, buffer->allocation);
   if (status.ok()) status = append(*target);
   if (status.ok()) counters_.uploaded_bytes += bytes;
   Finish(status, nullptr, buffer, bytes, queue, command);
@@ -126,7 +126,7 @@ absl::Status CopyStream::Copy(std::span<const std::byte> bytes, Queue& queue, Co
                         copy.source_offset < copy.target_offset + copy.bytes &&
                         copy.target_offset < copy.source_offset + copy.bytes;
   if (status.ok() && overlaps) status = absl::InvalidArgumentError("a copy's source and target overlap");
-  if (status.ok()) status = replay_.PrepareWrite(queue, target_buffer->allocation);
+  if (status.ok()) status = rerun_.PrepareWrite(queue, target_buffer->allocation);
   if (status.ok()) status = queue.device->Copy(*target, *source, copy.bytes);
   if (status.ok()) source_buffer->allocation.last_read = command.sequence;
   Finish(status, source_buffer, target_buffer, copy.bytes, queue, command);

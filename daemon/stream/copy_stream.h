@@ -16,7 +16,7 @@
 #include "daemon/stream/op.h"
 #include "daemon/stream/queue_errors.h"
 #include "daemon/stream/queue_table.h"
-#include "daemon/stream/replay.h"
+#include "daemon/stream/rerun.h"
 #include "daemon/tenant/counters.h"
 #include "proto/transport/transport.h"
 
@@ -26,14 +26,14 @@ class CopyStream {
  public:
   CopyStream(DeviceState& state, transport::ServerTransport& transport, const HostAccess& access,
              handles::BufferTable& buffers, handles::DeviceHostMemories& memories, QueueErrors& errors,
-             Replay& replay, SessionCounters& counters)
+             Rerun& rerun, SessionCounters& counters)
       : state_(state),
         transport_(transport),
         access_(access),
         buffers_(buffers),
         memories_(memories),
         errors_(errors),
-        replay_(replay),
+        rerun_(rerun),
         counters_(counters) {}
 
   absl::Status Upload(std::span<const std::byte> bytes, Queue& queue, Command& command);
@@ -65,7 +65,7 @@ class CopyStream {
   handles::BufferTable& buffers_;
   handles::DeviceHostMemories& memories_;
   QueueErrors& errors_;
-  Replay& replay_;
+  Rerun& rerun_;
   SessionCounters& counters_;
 };
 

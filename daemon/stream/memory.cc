@@ -19,13 +19,13 @@ constexpr uint64_t kMaxAheadBytes = 512 << 20;
 
 Memory::Memory(DeviceState& state, uint32_t device, const Tenant& tenant,
                transport::ServerTransport& transport, QueueTable& queues, Announcer& announcer,
-               const Replay& replay, const uint64_t& busy_queues)
+               const Rerun& rerun, const uint64_t& busy_queues)
     : state_(state),
       device_(device),
       transport_(transport),
       queues_(queues),
       announcer_(announcer),
-      replay_(replay),
+      rerun_(rerun),
       busy_queues_(busy_queues),
       account_(state.pool->ledger().Open(tenant, transport.CreditWord(), transport.ClaimWord())) {}
 
@@ -65,7 +65,7 @@ absl::StatusOr<memory::Block> Memory::TakeFromPool(Queue& queue, uint64_t bytes)
 }
 
 absl::StatusOr<memory::Block> Memory::Take(Queue& queue, uint64_t sequence, uint64_t bytes) {
-  if (auto reused = queue.completion->Reuse(RoundSize(bytes), replay_.ReuseFence(queue))) {
+  if (auto reused = queue.completion->Reuse(RoundSize(bytes), rerun_.ReuseFence(queue))) {
     reused->born = sequence;
     return *reused;
   }

@@ -15,7 +15,7 @@
 #include "daemon/stream/announcer.h"
 #include "daemon/stream/device_state.h"
 #include "daemon/stream/queue_table.h"
-#include "daemon/stream/replay.h"
+#include "daemon/stream/rerun.h"
 #include "daemon/tenant/tenant.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/transport/transport.h"
@@ -25,7 +25,7 @@ namespace xpud::stream {
 class Memory {
  public:
   Memory(DeviceState& state, uint32_t device, const Tenant& tenant, transport::ServerTransport& transport,
-         QueueTable& queues, Announcer& announcer, const Replay& replay, const uint64_t& busy_queues);
+         QueueTable& queues, Announcer& announcer, const Rerun& rerun, const uint64_t& busy_queues);
   // Frees what is deferred. REQUIRES: the device does nothing more for the session.
   ~Memory();
   Memory(const Memory&) = delete;
@@ -76,7 +76,7 @@ class Memory {
   transport::ServerTransport& transport_;
   QueueTable& queues_;
   Announcer& announcer_;
-  const Replay& replay_;
+  const Rerun& rerun_;
   const uint64_t& busy_queues_;
   memory::Ledger::Account& account_;
   std::vector<Deferred> deferred_;

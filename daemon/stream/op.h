@@ -8,7 +8,7 @@
 
 #include "daemon/handles/buffer_table.h"
 #include "daemon/memory/pool.h"
-#include "daemon/trace/recorder.h"
+#include "daemon/records/recorder.h"
 #include "kernels/api/launch.h"
 #include "kernels/api/op_call.h"
 #include "proto/wire/decode.h"
@@ -38,7 +38,7 @@ struct PlannedOp {
 };
 
 // The command that a device session runs.
-struct Command : trace::Running {
+struct Command : records::Running {
   bool heavy = false;       // it may have taken long: read the clock
   bool takes_long = false;  // the device may be busy with it for long
 };

@@ -45,7 +45,7 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
       return Outcome::kDone;
     }
   }
-  RETURN_IF_ERROR(replay_.Prepare(queue, checked_, command.sequence));
+  RETURN_IF_ERROR(rerun_.Prepare(queue, checked_, command.sequence));
   return Launch(queue, command);
 }
 
@@ -53,7 +53,7 @@ absl::StatusOr<Outcome> OpStream::Launch(Queue& queue, Command& command) {
   kernels::OpCall& call = checked_.call;
   call.error_word = queue.completion->TakeErrorWord(command.sequence, call);
   if (call.error_word == nullptr) {
-    command.stall = trace::Stall::kErrorWords;
+    command.stall = records::Stall::kErrorWords;
     return Outcome::kStalled;
   }
   absl::StatusOr<Outcome> outcome = PlanAndSubmit(queue, call, command);
@@ -80,15 +80,15 @@ absl::StatusOr<Outcome> OpStream::PlanAndSubmit(Queue& queue, const kernels::OpC
   };
   absl::StatusOr<Readiness> ready = Readiness::kReady;
   if (stopped_ == nullptr) ready = state_.library->Plan(call, workspace, planned_.launches);
-  trace::Stall stall = trace::Stall::kCompiling;
+  records::Stall stall = records::Stall::kCompiling;
   if (absl::IsUnavailable(ready.status())) {  // memory may become free
     ready = Readiness::kCompiling;
-    stall = trace::Stall::kMemory;
+    stall = records::Stall::kMemory;
   }
   absl::StatusOr<bool> launched = ready.ok() && *ready == Readiness::kReady;
   if (launched.value()) {
     const uint64_t began = command.timed ? NowNs() : 0;
-    launched = queue.device->LaunchFor(planned_.launches, replay_.uses(), kMaxTurnNs);
+    launched = queue.device->LaunchFor(planned_.launches, rerun_.uses(), kMaxTurnNs);
     if (command.timed) command.Launched(began, NowNs());
     if (launched.ok() && !*launched) {
       stopped_ = &queue;

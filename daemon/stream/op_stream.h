@@ -9,19 +9,19 @@
 #include "daemon/stream/op.h"
 #include "daemon/stream/op_checker.h"
 #include "daemon/stream/queue_errors.h"
-#include "daemon/stream/replay.h"
+#include "daemon/stream/rerun.h"
 
 namespace xpud::stream {
 
 class OpStream {
  public:
   OpStream(DeviceState& state, handles::BufferTable& buffers, QueueErrors& errors, Memory& memory,
-           Replay& replay)
+           Rerun& rerun)
       : state_(state),
         buffers_(buffers),
         errors_(errors),
         memory_(memory),
-        replay_(replay),
+        rerun_(rerun),
         checker_(state, buffers) {}
 
   // Runs one op. An error is a breach of protocol; an op that is refused raises an error on its queue and
@@ -46,7 +46,7 @@ class OpStream {
   handles::BufferTable& buffers_;
   QueueErrors& errors_;
   Memory& memory_;
-  Replay& replay_;
+  Rerun& rerun_;
   OpChecker checker_;
 
   // Scratch of the op being run.

@@ -13,7 +13,7 @@ bool IsOneByOne(const xpud_group_size_t& size) {
   return size.groupSizeX == 1 && size.groupSizeY == 1 && size.groupSizeZ == 1;
 }
 
-// A graph as one command. If its commands wait for events, it needs a lane, which can be stopped.
+// A graph as one command. If its commands wait for events, it needs a thread, which can be stopped.
 class GraphCommand final : public Command {
  public:
   GraphCommand(std::shared_ptr<const CommandSequence> commands, const Sync& sync)
@@ -100,7 +100,7 @@ ze_result_t ImmediateList::EndCapture(std::unique_ptr<Graph>& graph) {
 }
 
 WorkerPool* ImmediateList::PoolIfReady(const Sync& sync) {
-  if (captured_ != nullptr || !lane_->in_order() || !lane_->idle()) return nullptr;
+  if (captured_ != nullptr || !thread_->in_order() || !thread_->idle()) return nullptr;
   for (const Event* event : sync.waits) {
     if (!static_cast<const CpuEvent*>(event)->state().signalled()) return nullptr;
   }
@@ -112,8 +112,8 @@ ze_result_t ImmediateList::AppendKept(std::unique_ptr<Command> command) {
     captured_->push_back(std::move(command));
     return ZE_RESULT_SUCCESS;
   }
-  lane_->Enqueue(std::move(command));
-  return synchronous_ ? lane_->Wait(UINT64_MAX) : ZE_RESULT_SUCCESS;
+  thread_->Enqueue(std::move(command));
+  return synchronous_ ? thread_->Wait(UINT64_MAX) : ZE_RESULT_SUCCESS;
 }
 
 ze_result_t RegularList::Close() {

@@ -1,12 +1,12 @@
 // Command lists of the CPU device. An immediate list runs a command on the appending thread if all earlier
-// work is done and its events are signalled; otherwise its lane runs it, in order. A regular list stores
+// work is done and its events are signalled; otherwise its thread runs it, in order. A regular list stores
 // commands for a queue. Lists are always in order. Kernels, graphs and queues of another device are refused.
 #pragma once
 
 #include <memory>
 
 #include "drivers/cpu/command.h"
-#include "drivers/cpu/lane.h"
+#include "drivers/cpu/command_thread.h"
 #include "drivers/frontend/appending_list.h"
 
 namespace xpud::drivers::cpu {
@@ -44,13 +44,13 @@ class CpuCommandList : public AppendingList<CpuCommandList, CpuEvent> {
 
 class ImmediateList final : public CpuCommandList {
  public:
-  ImmediateList(std::shared_ptr<Lane> lane, bool synchronous)
-      : CpuCommandList(lane->device()), lane_(std::move(lane)), synchronous_(synchronous) {}
+  ImmediateList(std::shared_ptr<CommandThread> thread, bool synchronous)
+      : CpuCommandList(thread->device()), thread_(std::move(thread)), synchronous_(synchronous) {}
 
   bool immediate() const override { return true; }
   ze_result_t Close() override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
   ze_result_t Reset() override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
-  ze_result_t HostSynchronize(uint64_t timeout_ns) override { return lane_->Wait(timeout_ns); }
+  ze_result_t HostSynchronize(uint64_t timeout_ns) override { return thread_->Wait(timeout_ns); }
   ze_result_t BeginCapture() override;
   ze_result_t EndCapture(std::unique_ptr<Graph>& graph) override;
 
@@ -58,7 +58,7 @@ class ImmediateList final : public CpuCommandList {
   WorkerPool* PoolIfReady(const Sync& sync) override;
   ze_result_t AppendKept(std::unique_ptr<Command> command) override;
 
-  const std::shared_ptr<Lane> lane_;
+  const std::shared_ptr<CommandThread> thread_;
   const bool synchronous_;
   std::shared_ptr<CommandSequence> captured_;  // null: not capturing
 };

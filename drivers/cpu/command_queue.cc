@@ -32,13 +32,13 @@ ze_result_t CpuCommandQueue::Execute(std::span<CommandList* const> lists, Fence*
   std::vector<std::shared_ptr<CommandSequence>> sequences;
   for (CommandList* list : lists) {
     const auto& regular = static_cast<const RegularList&>(*list);
-    if (!regular.closed() || &regular.device() != &lane_->device()) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    if (!regular.closed() || &regular.device() != &thread_->device()) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
     sequences.push_back(regular.commands());
   }
   std::shared_ptr<EventState> signal;
   if (fence != nullptr) signal = static_cast<CpuFence*>(fence)->shared_state();
-  lane_->Enqueue(std::make_unique<ListBatch>(std::move(sequences), std::move(signal)));
-  return synchronous_ ? lane_->Wait(UINT64_MAX) : ZE_RESULT_SUCCESS;
+  thread_->Enqueue(std::make_unique<ListBatch>(std::move(sequences), std::move(signal)));
+  return synchronous_ ? thread_->Wait(UINT64_MAX) : ZE_RESULT_SUCCESS;
 }
 
 ze_result_t CpuCommandQueue::CreateFence(const ze_fence_desc_t& desc, std::unique_ptr<Fence>& fence) {

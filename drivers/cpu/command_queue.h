@@ -1,25 +1,25 @@
-// A queue of the CPU device: runs closed lists in order on its lane. Level Zero lets any thread execute on a
-// queue.
+// A queue of the CPU device: runs closed lists in order on its thread. Level Zero lets any thread execute on
+// a queue.
 #pragma once
 
 #include <memory>
 
-#include "drivers/cpu/lane.h"
+#include "drivers/cpu/command_thread.h"
 #include "drivers/frontend/command_list.h"
 
 namespace xpud::drivers::cpu {
 
 class CpuCommandQueue final : public CommandQueue {
  public:
-  CpuCommandQueue(std::shared_ptr<Lane> lane, bool synchronous)
-      : CommandQueue(lane->device().driver()), lane_(std::move(lane)), synchronous_(synchronous) {}
+  CpuCommandQueue(std::shared_ptr<CommandThread> thread, bool synchronous)
+      : CommandQueue(thread->device().driver()), thread_(std::move(thread)), synchronous_(synchronous) {}
 
   ze_result_t Execute(std::span<CommandList* const> lists, Fence* fence) override;
-  ze_result_t Synchronize(uint64_t timeout_ns) override { return lane_->Wait(timeout_ns); }
+  ze_result_t Synchronize(uint64_t timeout_ns) override { return thread_->Wait(timeout_ns); }
   ze_result_t CreateFence(const ze_fence_desc_t& desc, std::unique_ptr<Fence>& fence) override;
 
  private:
-  const std::shared_ptr<Lane> lane_;
+  const std::shared_ptr<CommandThread> thread_;
   const bool synchronous_;
 };
 

@@ -18,15 +18,15 @@ ze_result_t CpuContext::AllocateBlock(const MemoryRequest& request, std::unique_
   return CpuMemoryBlock::Create(request.device == nullptr ? first_ : Ours(*request.device), request, block);
 }
 
-std::shared_ptr<Lane> CpuContext::CreateLane(CpuDevice& device, bool in_order) {
-  auto lane = std::make_shared<Lane>(device, in_order);
-  Track(lane);
-  return lane;
+std::shared_ptr<CommandThread> CpuContext::CreateThread(CpuDevice& device, bool in_order) {
+  auto thread = std::make_shared<CommandThread>(device, in_order);
+  Track(thread);
+  return thread;
 }
 
 ze_result_t CpuContext::CreateQueue(Device& device, const ze_command_queue_desc_t& desc,
                                     std::unique_ptr<CommandQueue>& queue) {
-  queue = std::make_unique<CpuCommandQueue>(CreateLane(Ours(device)), IsSynchronous(desc));
+  queue = std::make_unique<CpuCommandQueue>(CreateThread(Ours(device)), IsSynchronous(desc));
   return ZE_RESULT_SUCCESS;
 }
 
@@ -38,7 +38,7 @@ ze_result_t CpuContext::CreateList(Device& device, const ze_command_list_desc_t&
 
 ze_result_t CpuContext::CreateImmediateList(Device& device, const ze_command_queue_desc_t& desc,
                                             std::unique_ptr<CommandList>& list) {
-  list = std::make_unique<ImmediateList>(CreateLane(Ours(device), driver()->HasExtensions()),
+  list = std::make_unique<ImmediateList>(CreateThread(Ours(device), driver()->HasExtensions()),
                                          IsSynchronous(desc));
   return ZE_RESULT_SUCCESS;
 }

@@ -1,11 +1,11 @@
-// A context of the CPU driver: its memory, and the lanes of its queues and immediate lists. A lane, a list
-// and a kernel belong to the device that they were made for. Thread-safe.
+// A context of the CPU driver: its memory, and the threads of its queues and immediate lists. A thread, a
+// list and a kernel belong to the device that they were made for. Thread-safe.
 #pragma once
 
 #include <memory>
 
+#include "drivers/cpu/command_thread.h"
 #include "drivers/cpu/device.h"
-#include "drivers/cpu/lane.h"
 #include "drivers/frontend/context.h"
 
 namespace xpud::drivers::cpu {
@@ -27,7 +27,7 @@ class CpuContext final : public Context {
 
  private:
   ze_result_t AllocateBlock(const MemoryRequest& request, std::unique_ptr<MemoryBlock>& block) override;
-  std::shared_ptr<Lane> CreateLane(CpuDevice& device, bool in_order = true);
+  std::shared_ptr<CommandThread> CreateThread(CpuDevice& device, bool in_order = true);
 
   CpuDevice& first_;
 };

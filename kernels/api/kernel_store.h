@@ -17,8 +17,9 @@
 
 namespace xpud::kernels {
 
-// Runs a HOST kernel outside any queue, in the process that owns the device. See KernelLibrary::Options::ask.
-using AskDevice = std::function<absl::StatusOr<uint64_t>(const Launch& launch)>;
+// Runs a HOST kernel outside any queue, in the process that owns the device. See
+// KernelLibrary::Options::run_host_kernel.
+using HostKernelRunner = std::function<absl::StatusOr<uint64_t>(const Launch& launch)>;
 // Drops the caller's state for kernels that will not be launched again. See KernelLibrary::Options::forget.
 using ForgetKernels = std::function<void(std::vector<const Kernel*>& kernels)>;
 

@@ -66,8 +66,8 @@ inline constexpr uint32_t kMaxLaunchGroups = UINT32_MAX - 1;
 inline constexpr GroupLimits kAnyGroups = {kMaxLaunchGroups, kMaxLaunchGroups, kMaxLaunchGroups};
 
 // One launch: entry point, group counts, and argument values, which it owns. Reused between commands, without
-// allocation. Arguments are values and device addresses. With Options::elsewhere or ask, no argument is a
-// pointer of this process, so another process can run the launch from the bytes and offsets.
+// allocation. Arguments are values and device addresses. With Options::elsewhere or run_host_kernel, no
+// argument is a pointer of this process, so another process can run the launch from the bytes and offsets.
 class Launch {
  public:
   static constexpr size_t kMaxArguments = 128;

@@ -71,9 +71,9 @@ class KernelLibrary::Impl {
       planners_.push_back(CreateHostAttention(cache_, options.workers));
     }
     if (options.target == Target::kNvptx) {
-      planners_.push_back(CreateCublasltMatmul(cache_, options.ask));
-      if (options.ask != nullptr)
-        planners_.push_back(CreateCudnnConvolution(cache_, maps, convolutions, options.ask));
+      planners_.push_back(CreateCublasltMatmul(cache_, options.run_host_kernel));
+      if (options.run_host_kernel != nullptr)
+        planners_.push_back(CreateCudnnConvolution(cache_, maps, convolutions, options.run_host_kernel));
       planners_.push_back(CreateGpuAttention(cache_, options.processor, options.workers));
     }
     planners_.push_back(std::make_unique<CompactPlanner>(cache_));

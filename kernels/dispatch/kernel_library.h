@@ -45,7 +45,7 @@ class KernelLibrary {
     // the launch's arguments and then the address of a uint64_t, in which it stores its answer. Called on the
     // same thread as `assemble`. Unavailable: ask again later. Null: launches run in this process, and their
     // kernels find the answer themselves.
-    AskDevice ask = nullptr;
+    HostKernelRunner run_host_kernel = nullptr;
     size_t most_kernels = 4096;  // compiled kernels that are kept; the least recently used are dropped
     uint64_t cache_bytes = uint64_t{1} << 30;  // limit of the disk cache of the library's own compiler
     // Releases what the device holds of kernels that are dropped, and removes those from the list. Kernels

@@ -53,10 +53,10 @@ struct Product {
   size_t workspace_bytes = 0;
 };
 
-KernelLibrary::Options ForGpu(AskDevice ask) {
+KernelLibrary::Options ForGpu(HostKernelRunner run) {
   KernelLibrary::Options options;
   options.target = Target::kNvptx;
-  options.ask = std::move(ask);
+  options.run_host_kernel = std::move(run);
   return options;
 }
 

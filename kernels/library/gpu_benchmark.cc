@@ -26,8 +26,8 @@ struct Machine {
       auto device = CudaDevice::Create(/*misalign=*/false);
       if (!device.ok()) return nullptr;
       machine.device = *std::move(device);
-      machine.matmul = CreateCublasltMatmul(*machine.device,
-                                            [](const Launch& launch) { return machine.device->Ask(launch); });
+      machine.matmul = CreateCublasltMatmul(
+          *machine.device, [](const Launch& launch) { return machine.device->RunHostKernel(launch); });
       const char* const processor = std::getenv("XPUD_BENCH_PROCESSOR");  // to measure an older one's kernels
       machine.attention =
           CreateGpuAttention(*machine.device, processor != nullptr ? processor : machine.device->processor(),

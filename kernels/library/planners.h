@@ -17,15 +17,15 @@ std::unique_ptr<Planner> CreateOnednnMatmul(KernelStore& store, int workers, boo
 std::unique_ptr<Planner> CreateOnednnConvolution(KernelStore& store, Planner& maps, Planner& own, int workers,
                                                  bool elsewhere = false);
 // kernels/library/cudnn: convolutions and their gradients on NVIDIA GPUs, by cuDNN if the process that owns
-// the device finds it. `maps` and `own` as above; `ask` as in KernelLibrary::Options, not null.
+// the device finds it. `maps` and `own` as above; `run` as in KernelLibrary::Options, not null.
 std::unique_ptr<Planner> CreateCudnnConvolution(KernelStore& store, Planner& maps, Planner& own,
-                                                AskDevice ask);
+                                                HostKernelRunner run);
 // kernels/library/attention: kAttention, kTrainingAttention and kAttentionBackward on the host, without
 // storing scores.
 std::unique_ptr<Planner> CreateHostAttention(KernelStore& store, int workers);
 // kernels/library/cublaslt: kMatmul on NVIDIA GPUs, by cuBLASLt if the process that owns the device finds it,
-// otherwise by our own kernels. `ask` as in KernelLibrary::Options.
-std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store, AskDevice ask = nullptr);
+// otherwise by our own kernels. `run` as in KernelLibrary::Options.
+std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store, HostKernelRunner run = nullptr);
 // kernels/library/attention: the same families on NVIDIA GPUs. `processor` and `workers` (multiprocessors) as
 // in KernelLibrary::Options.
 std::unique_ptr<Planner> CreateGpuAttention(KernelStore& store, const std::string& processor, int workers);

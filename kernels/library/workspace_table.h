@@ -19,8 +19,8 @@ template <typename Problem>
 class WorkspaceTable {
  public:
   // `prepare` is the HOST kernel that takes a problem and the address of the answer.
-  WorkspaceTable(KernelStore& store, const Kernel* prepare, AskDevice ask)
-      : store_(store), prepare_(prepare), ask_(std::move(ask)) {}
+  WorkspaceTable(KernelStore& store, const Kernel* prepare, HostKernelRunner run)
+      : store_(store), prepare_(prepare), run_host_kernel_(std::move(run)) {}
 
   enum class State : uint8_t {
     kAsked,  // look again after the store's on_ready
@@ -49,7 +49,7 @@ class WorkspaceTable {
 
   KernelStore& store_;
   const Kernel* const prepare_;
-  const AskDevice ask_;
+  const HostKernelRunner run_host_kernel_;
   absl::flat_hash_map<Problem, std::unique_ptr<Answer>> answers_;
 };
 
@@ -88,7 +88,7 @@ void WorkspaceTable<Problem>::Ask(const Problem& problem, Answer& answer) const 
   Launch launch;
   launch.Reset(prepare_, 1);
   launch.Push(problem);
-  const absl::StatusOr<uint64_t> bytes = ask_(launch);
+  const absl::StatusOr<uint64_t> bytes = run_host_kernel_(launch);
   const bool again = absl::IsUnavailable(bytes.status()) && ++answer.attempts < kMaxAttempts;
   if (bytes.ok()) answer.bytes = *bytes;
   answer.stage.store(bytes.ok() ? Stage::kKnown

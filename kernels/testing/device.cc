@@ -43,7 +43,8 @@ KernelLibrary::Options TestDevice::options() {
   options.has_doubles = !IsOff("XPUD_TEST_DOUBLES");
   if (gpu_ == nullptr) return options;
   options.processor = gpu_->processor();
-  if (!IsOff("XPUD_TEST_LIBRARIES")) options.ask = [this](const Launch& launch) { return Ask(launch); };
+  if (!IsOff("XPUD_TEST_LIBRARIES"))
+    options.run_host_kernel = [this](const Launch& launch) { return RunHostKernel(launch); };
   return options;
 }
 
@@ -124,7 +125,7 @@ ze_result_t TestDevice::RunLibrary(const Kernel& kernel, const void* const* argu
   return list.result;
 }
 
-absl::StatusOr<uint64_t> TestDevice::Ask(const Launch& launch) {
+absl::StatusOr<uint64_t> TestDevice::RunHostKernel(const Launch& launch) {
   std::vector<const void*> arguments(launch.arguments(), launch.arguments() + launch.argument_count());
   uint64_t answer = 0;
   uint64_t* const address = &answer;

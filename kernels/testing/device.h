@@ -41,7 +41,7 @@ class TestDevice {
   void ExecuteHere(const LaunchList& launches);
   // Runs a HOST kernel of a GPU, as proto/base/ze_ext.h defines.
   ze_result_t RunLibrary(const Kernel& kernel, const void* const* arguments);
-  absl::StatusOr<uint64_t> Ask(const Launch& launch);
+  absl::StatusOr<uint64_t> RunHostKernel(const Launch& launch);
   absl::Status RunOnGpu(KernelLibrary& library, const OpCall& call);
 
   absl::Status absent_;

@@ -107,8 +107,8 @@ class Device {
   // Compiles a module's text to the driver's machine code, which is kept on disk. Thread-safe.
   virtual absl::StatusOr<std::string> Assemble(const std::string& text) = 0;
 
-  // Runs a HOST kernel outside any queue; see kernels::KernelLibrary::Options::ask. Thread-safe.
-  virtual absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) = 0;
+  // Runs a HOST kernel outside any queue; see kernels::KernelLibrary::Options::run_host_kernel. Thread-safe.
+  virtual absl::StatusOr<uint64_t> RunHostKernel(const kernels::Launch& launch) = 0;
 
   // Unloads kernels that will not be launched again, and removes them from the list. Kernels that work in
   // flight needs stay in the list.

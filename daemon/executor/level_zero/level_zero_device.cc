@@ -173,8 +173,8 @@ absl::Status LevelZeroDevice::ReadProperties() {
     RETURN_IF_ZE_ERROR(get_rates(raw_device_, &rates));
     properties_.peak = {rates.memory_bytes, rates.float_operations, rates.half_operations};
   } else {
-    const uint64_t lanes = uint64_t{properties_.compute_units} * properties.physicalEUSimdWidth;
-    properties_.peak.float_operations = lanes * properties.coreClockRate * 1'000'000;
+    const uint64_t simd_units = uint64_t{properties_.compute_units} * properties.physicalEUSimdWidth;
+    properties_.peak.float_operations = simd_units * properties.coreClockRate * 1'000'000;
   }
   ze_device_module_properties_t modules = {};
   modules.stype = ZE_STRUCTURE_TYPE_DEVICE_MODULE_PROPERTIES;
@@ -402,12 +402,12 @@ absl::StatusOr<std::string> LevelZeroDevice::Assemble(const std::string& text) {
 }
 
 // Uses a list and a device object of its own, because the lane's thread uses this object.
-absl::StatusOr<uint64_t> LevelZeroDevice::Ask(const kernels::Launch& launch) {
+absl::StatusOr<uint64_t> LevelZeroDevice::RunHostKernel(const kernels::Launch& launch) {
   ASSIGN_OR_RETURN(auto device, OpenAgain());
   ASSIGN_OR_RETURN(auto list, device->CreateList(0));
   std::vector<const void*> arguments(launch.arguments(), launch.arguments() + launch.argument_count());
   arguments.push_back(nullptr);
-  return list->Ask(launch.kernel(), arguments);
+  return list->RunHostKernel(launch.kernel(), arguments);
 }
 
 absl::StatusOr<ze_module_handle_t> LevelZeroDevice::LoadModule(const kernels::ModuleImage& image) {

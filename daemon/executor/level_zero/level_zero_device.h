@@ -34,7 +34,7 @@ class LevelZeroDevice final : public Device {
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override;
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
   absl::StatusOr<std::string> Assemble(const std::string& text) override;
-  absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;
+  absl::StatusOr<uint64_t> RunHostKernel(const kernels::Launch& launch) override;
   void Forget(std::vector<const kernels::Kernel*>& kernels) override;
   SensorReadings ReadSensors() override;  // thread-safe
   std::vector<Verdict> Poll() override;

@@ -175,8 +175,8 @@ void LevelZeroQueue::DiscardRecording() {
     device_.functions_.destroy_graph(graph);
 }
 
-absl::StatusOr<uint64_t> LevelZeroQueue::Ask(const kernels::Kernel& kernel,
-                                             std::span<const void*> arguments) {
+absl::StatusOr<uint64_t> LevelZeroQueue::RunHostKernel(const kernels::Kernel& kernel,
+                                                       std::span<const void*> arguments) {
   uint64_t result = 0;
   uint64_t* const answer = &result;
   arguments.back() = &answer;

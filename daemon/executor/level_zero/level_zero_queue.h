@@ -43,7 +43,7 @@ class LevelZeroQueue final : public DeviceQueue {
   // Waits at most `timeout_ns`. Returns DeadlineExceeded if work remains.
   absl::Status Synchronize(uint64_t timeout_ns);
   // Runs a HOST kernel whose last argument points at its result. Work that it enqueues is discarded.
-  absl::StatusOr<uint64_t> Ask(const kernels::Kernel& kernel, std::span<const void*> arguments);
+  absl::StatusOr<uint64_t> RunHostKernel(const kernels::Kernel& kernel, std::span<const void*> arguments);
   absl::Status LaunchKernel(const kernels::Kernel& kernel, const std::array<uint32_t, 3>& groups,
                             const std::array<uint32_t, 3>& group_size, const void* const* arguments,
                             const void* part = nullptr);

@@ -160,8 +160,8 @@ class CompilerServer {
 
   absl::Status Serve(const Channel::Question& question, Answer& answer, UniqueFd& out) {
     ASSIGN_OR_RETURN(std::string input, FromMemfd(question.fd, question.request.bytes));
-    if (question.request.kind == RequestKind::kAsk) {
-      ASSIGN_OR_RETURN(answer.value, Ask(input));
+    if (question.request.kind == RequestKind::kRunHostKernel) {
+      ASSIGN_OR_RETURN(answer.value, RunHostKernel(input));
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(const std::string code, device_.Assemble(input));
@@ -170,8 +170,8 @@ class CompilerServer {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<uint64_t> Ask(const std::string& input) {
-    AskHeader header;
+  absl::StatusOr<uint64_t> RunHostKernel(const std::string& input) {
+    HostKernelHeader header;
     std::memcpy(&header, input.data(), sizeof(header));
     alignas(64) std::byte values[kernels::Launch::kMaxArgumentBytes];
     std::memcpy(values, input.data() + header.values_at, header.value_bytes);
@@ -185,7 +185,7 @@ class CompilerServer {
     if (list_ == nullptr) {
       ASSIGN_OR_RETURN(list_, device_.CreateList(0));
     }
-    return list_->Ask(kernel, arguments);
+    return list_->RunHostKernel(kernel, arguments);
   }
 
   const kernels::Kernel& Find(const std::string& module, const std::string& entry) {

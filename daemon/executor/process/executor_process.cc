@@ -129,11 +129,11 @@ absl::StatusOr<std::string> ExecutorProcess::Assemble(const std::string& text) {
   return FromMemfd(reply.fd, reply.answer.value);
 }
 
-absl::StatusOr<uint64_t> ExecutorProcess::Ask(const kernels::Launch& launch) {
+absl::StatusOr<uint64_t> ExecutorProcess::RunHostKernel(const kernels::Launch& launch) {
   const kernels::Kernel& kernel = launch.kernel();
   const auto values = launch.argument_bytes();
   const auto offsets = std::as_bytes(launch.argument_offsets());
-  std::vector<std::byte> input(sizeof(AskHeader));
+  std::vector<std::byte> input(sizeof(HostKernelHeader));
   const auto add = [&](std::span<const std::byte> bytes) {
     const uint32_t at = static_cast<uint32_t>(input.size());
     input.insert(input.end(), bytes.begin(), bytes.end());
@@ -142,7 +142,7 @@ absl::StatusOr<uint64_t> ExecutorProcess::Ask(const kernels::Launch& launch) {
   const auto add_text = [&](const std::string& text) {
     return add(std::as_bytes(std::span(text.c_str(), text.size() + 1)));
   };
-  AskHeader header = {};
+  HostKernelHeader header = {};
   header.module_at = add_text(kernel.module->bytes);
   header.entry_at = add_text(kernel.entry);
   header.values_at = add(values);
@@ -150,7 +150,7 @@ absl::StatusOr<uint64_t> ExecutorProcess::Ask(const kernels::Launch& launch) {
   header.offsets_at = add(offsets);
   header.arguments = static_cast<uint32_t>(launch.argument_count());
   std::memcpy(input.data(), &header, sizeof(header));
-  ASSIGN_OR_RETURN(const Channel::Reply reply, AskCompiler(RequestKind::kAsk, input));
+  ASSIGN_OR_RETURN(const Channel::Reply reply, AskCompiler(RequestKind::kRunHostKernel, input));
   return reply.answer.value;
 }
 

@@ -47,7 +47,7 @@ class ExecutorProcess {
   void ReleaseSlowly(uint64_t address);
   // Requests to the compiler's thread of the executor.
   absl::StatusOr<std::string> Assemble(const std::string& text);
-  absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch);
+  absl::StatusOr<uint64_t> RunHostKernel(const kernels::Launch& launch);
 
   // Returns the device's sensors, or why they cannot be read, within `limit`. One thread at a time.
   SensorReadings AskSensors(std::chrono::milliseconds limit) {

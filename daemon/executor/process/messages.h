@@ -98,15 +98,15 @@ struct SharedPages {
 };
 
 enum class RequestKind : uint32_t {
-  kTakeDevice,   // the first request, once; the reply describes the device
-  kAllocate,     // memory at `address`; the reply has its fd
-  kImport,       // maps the fd's memory at `address`
-  kFree,         // frees either; no reply
-  kImportHost,   // maps the fd at `address` for the executor and the device
-  kReleaseHost,  // no reply
-  kPing,         // replied to at once
-  kAssemble,     // the fd holds text; the fd of the reply holds machine code
-  kAsk,          // the fd holds a HOST launch; the reply has a value
+  kTakeDevice,     // the first request, once; the reply describes the device
+  kAllocate,       // memory at `address`; the reply has its fd
+  kImport,         // maps the fd's memory at `address`
+  kFree,           // frees either; no reply
+  kImportHost,     // maps the fd at `address` for the executor and the device
+  kReleaseHost,    // no reply
+  kPing,           // replied to at once
+  kAssemble,       // the fd holds text; the fd of the reply holds machine code
+  kRunHostKernel,  // the fd holds a HOST launch; the reply has a value
 };
 
 struct Request {
@@ -119,7 +119,7 @@ struct Request {
 struct Answer {
   uint32_t code;     // absl::StatusCode
   uint32_t devices;  // kTakeDevice: count of devices
-  uint64_t value;    // kAsk: the result; kAssemble: size
+  uint64_t value;    // kRunHostKernel: the result; kAssemble: size
   char text[512];    // the error's message
   char processor[64];
   uint32_t target;       // kernels::Target
@@ -129,9 +129,9 @@ struct Answer {
   PeakRates peak;
 };
 
-// The HOST launch of a kAsk request, as it lies in its memory: this header, then module and entry
+// The HOST launch of a kRunHostKernel request, as it lies in its memory: this header, then module and entry
 // (NUL-terminated), argument values and offsets.
-struct AskHeader {
+struct HostKernelHeader {
   uint32_t module_at, entry_at;
   uint32_t values_at, value_bytes;  // must be copied to an address that is a multiple of 64
   uint32_t offsets_at, arguments;

@@ -86,9 +86,9 @@ absl::StatusOr<std::string> ProcessDevice::Assemble(const std::string& text) {
   return shared_.With([&](ExecutorProcess& process) { return process.Assemble(text); });
 }
 
-absl::StatusOr<uint64_t> ProcessDevice::Ask(const kernels::Launch& launch) {
-  std::thread beside = spare_.Ask(launch);
-  auto answer = shared_.With([&](ExecutorProcess& process) { return process.Ask(launch); });
+absl::StatusOr<uint64_t> ProcessDevice::RunHostKernel(const kernels::Launch& launch) {
+  std::thread beside = spare_.RunHostKernel(launch);
+  auto answer = shared_.With([&](ExecutorProcess& process) { return process.RunHostKernel(launch); });
   if (beside.joinable()) beside.join();
   return answer;
 }

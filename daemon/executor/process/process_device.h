@@ -50,8 +50,8 @@ class ProcessDevice final : public Device {
     memory_->StartImport(memory, owner, std::move(done));
   }
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
-  absl::StatusOr<std::string> Assemble(const std::string& text) override;  // thread-safe
-  absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;    // thread-safe
+  absl::StatusOr<std::string> Assemble(const std::string& text) override;          // thread-safe
+  absl::StatusOr<uint64_t> RunHostKernel(const kernels::Launch& launch) override;  // thread-safe
   void Forget(std::vector<const kernels::Kernel*>& kernels) override;
   SensorReadings ReadSensors() override;  // thread-safe
   std::vector<Verdict> Poll() override;

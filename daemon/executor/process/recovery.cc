@@ -143,7 +143,7 @@ void Recovery::ProbeNext() {
   probed_since_.reset();
   if (suspects_.size() == 1 && !queues_.Of(suspects_.front()).empty()) {
     Blame(uint64_t{suspects_.front()},
-          absl::StrCat(loss_, "; the work in flight of all other sessions was replayed without a fault"));
+          absl::StrCat(loss_, "; the work in flight of all other sessions was rerun without a fault"));
   }
 }
 

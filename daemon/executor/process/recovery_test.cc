@@ -128,7 +128,7 @@ TEST_F(RecoveryTest, SuspectsAreRerunAloneAndTheLastOneIsBlamed) {
   const Verdicts verdicts = TakeVerdicts();
   ASSERT_EQ(verdicts.size(), 1u);
   EXPECT_EQ(verdicts[0].second,
-            "it ended; the work in flight of all other sessions was replayed without a fault");
+            "it ended; the work in flight of all other sessions was rerun without a fault");
   recovery_->Probe();
   EXPECT_EQ(Execute().size(), 2u) << "the blamed session's work is dropped";
 }

@@ -40,9 +40,9 @@ absl::Status SpareExecutor::Keep() {
   {
     MutexLock lock(mutex_);
     spare_ = spare;  // from now on a standby gets the same requests
-    question = last_asked_;
+    question = last_host_kernel_;
   }
-  if (standby_ && question.has_value()) (void)spare->Ask(*question);
+  if (standby_ && question.has_value()) (void)spare->RunHostKernel(*question);
   return absl::OkStatus();
 }
 
@@ -59,15 +59,15 @@ absl::StatusOr<Process> SpareExecutor::Take() {
   return taken;
 }
 
-std::thread SpareExecutor::Ask(const kernels::Launch& launch) {
+std::thread SpareExecutor::RunHostKernel(const kernels::Launch& launch) {
   Process spare;
   {
     MutexLock lock(mutex_);
-    last_asked_ = launch;
+    last_host_kernel_ = launch;
     spare = spare_;
   }
   if (!standby_ || spare == nullptr) return {};
-  auto started = StartThread("xpud-ask", [spare, &launch] { (void)spare->Ask(launch); });
+  auto started = StartThread("xpud-ask", [spare, &launch] { (void)spare->RunHostKernel(launch); });
   return started.ok() ? *std::move(started) : std::thread();  // the spare loads the code when it takes over
 }
 

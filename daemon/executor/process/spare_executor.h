@@ -29,7 +29,7 @@ class SpareExecutor {
   // Returns an executor that has the device: the spare, or a new one. There is no spare then.
   absl::StatusOr<Process> Take();
   // Has a standby run the request, too. The caller joins the thread; `launch` lives until then.
-  std::thread Ask(const kernels::Launch& launch);
+  std::thread RunHostKernel(const kernels::Launch& launch);
 
  private:
   absl::Status Keep();
@@ -42,7 +42,7 @@ class SpareExecutor {
   std::atomic<bool> starting_{false};
   Mutex mutex_;
   Process spare_ ABSL_GUARDED_BY(mutex_);
-  std::optional<kernels::Launch> last_asked_ ABSL_GUARDED_BY(mutex_);
+  std::optional<kernels::Launch> last_host_kernel_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace xpud::executor::process

@@ -119,7 +119,7 @@ absl::StatusOr<std::string> MemoryDevice::Assemble(const std::string&) {
   return absl::UnimplementedError("this device does not assemble text");
 }
 
-absl::StatusOr<uint64_t> MemoryDevice::Ask(const kernels::Launch&) {
+absl::StatusOr<uint64_t> MemoryDevice::RunHostKernel(const kernels::Launch&) {
   return absl::UnimplementedError("this device runs no kernels");
 }
 

@@ -21,7 +21,7 @@ class MemoryDevice final : public executor::Device {
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override;
   absl::StatusOr<std::unique_ptr<executor::DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
   absl::StatusOr<std::string> Assemble(const std::string& text) override;
-  absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;
+  absl::StatusOr<uint64_t> RunHostKernel(const kernels::Launch& launch) override;
   void Forget(std::vector<const kernels::Kernel*>& kernels) override { kernels.clear(); }
 
   // Reports all work done so far.

@@ -103,12 +103,12 @@ Strides Packed(const Strides& strides, int64_t rows, int64_t columns) {
 
 }  // namespace
 
-CublasltMatmul::CublasltMatmul(KernelStore& store, Library library, AskDevice ask)
+CublasltMatmul::CublasltMatmul(KernelStore& store, Library library, HostKernelRunner run)
     : own_(store, gpu::ProductPtx(), OwnEntries()), library_(library) {
   if (library == Library::kNone) return;
   product_ = store.Add({ModuleImage::Format::kHost, std::string(kCublasltModule)}, kProduct);
   if (library == Library::kAsked)
-    workspaces_.emplace(store, store.AddEntry(*product_, kPrepare), std::move(ask));
+    workspaces_.emplace(store, store.AddEntry(*product_, kPrepare), std::move(run));
 }
 
 absl::StatusOr<Readiness> CublasltMatmul::LaunchOwn(const MatmulCall& call, LaunchList& launches) {
@@ -247,9 +247,9 @@ absl::StatusOr<Readiness> CublasltMatmul::Plan(const OpCall& call, Workspace wor
 
 }  // namespace cublaslt
 
-std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store, AskDevice ask) {
+std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store, HostKernelRunner run) {
   using Matmul = cublaslt::CublasltMatmul;
-  if (ask != nullptr) return std::make_unique<Matmul>(store, Matmul::Library::kAsked, std::move(ask));
+  if (run != nullptr) return std::make_unique<Matmul>(store, Matmul::Library::kAsked, std::move(run));
   const bool here = cublaslt::Api::Get().ok();
   return std::make_unique<Matmul>(store, here ? Matmul::Library::kHere : Matmul::Library::kNone);
 }

@@ -20,8 +20,8 @@ class CublasltMatmul : public Planner {
     kHere,  // in this process, where it is installed
     kAsked,
   };
-  // `ask` is for kAsked: see KernelLibrary::Options.
-  CublasltMatmul(KernelStore& store, Library library, AskDevice ask = nullptr);
+  // `run` is for kAsked: see KernelLibrary::Options.
+  CublasltMatmul(KernelStore& store, Library library, HostKernelRunner run = nullptr);
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kMatmul; }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;

@@ -13,8 +13,8 @@
 namespace xpud::kernels {
 
 std::unique_ptr<Planner> CreateCudnnConvolution(KernelStore& store, Planner& maps, Planner& own,
-                                                AskDevice ask) {
-  return std::make_unique<cudnn::CudnnConvolution>(store, maps, own, std::move(ask));
+                                                HostKernelRunner run) {
+  return std::make_unique<cudnn::CudnnConvolution>(store, maps, own, std::move(run));
 }
 
 namespace cudnn {
@@ -58,11 +58,11 @@ Problem ProblemOf(const OpCall& call, const ops::Convolution& c) {
 
 }  // namespace
 
-CudnnConvolution::CudnnConvolution(KernelStore& store, Planner& maps, Planner& own, AskDevice ask)
+CudnnConvolution::CudnnConvolution(KernelStore& store, Planner& maps, Planner& own, HostKernelRunner run)
     : maps_(maps),
       own_(own),
       convolve_(store.Add({ModuleImage::Format::kHost, std::string(kCudnnModule)}, kConvolve)),
-      workspaces_(store, store.AddEntry(*convolve_, kPrepare), std::move(ask)) {}
+      workspaces_(store, store.AddEntry(*convolve_, kPrepare), std::move(run)) {}
 
 absl::StatusOr<Readiness> CudnnConvolution::Launch(const ops::Convolution& c, const Problem& problem,
                                                    uint64_t bytes, Workspace workspace,

@@ -11,8 +11,8 @@ namespace xpud::kernels::cudnn {
 class CudnnConvolution : public Planner {
  public:
   // `maps` plans copies and sums; `own` plans what cuDNN does not support, and everything if it is not
-  // installed. Both outlive this object. `ask` as in KernelLibrary::Options, not null.
-  CudnnConvolution(KernelStore& store, Planner& maps, Planner& own, AskDevice ask);
+  // installed. Both outlive this object. `run` as in KernelLibrary::Options, not null.
+  CudnnConvolution(KernelStore& store, Planner& maps, Planner& own, HostKernelRunner run);
 
   bool Serves(ops::Family family) const override { return own_.Serves(family); }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;

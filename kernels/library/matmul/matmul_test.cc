@@ -33,14 +33,14 @@ class MatmulOfType : public ::testing::TestWithParam<std::tuple<Way, DType>> {
     }
     auto gpu = testing::CudaDevice::Create();
     if (!gpu.ok()) GTEST_SKIP() << gpu.status();
-    const auto ask = [raw = gpu->get()](const Launch& launch) { return raw->Ask(launch); };
+    const auto run = [raw = gpu->get()](const Launch& launch) { return raw->RunHostKernel(launch); };
     device_ = *std::move(gpu);
     const auto api = cublaslt::Api::Get();
     if (way != Way::kOwnOnGpu && !api.ok()) GTEST_SKIP() << api.status();
     using cublaslt::CublasltMatmul;
     planner_ = way == Way::kOwnOnGpu
                    ? std::make_unique<CublasltMatmul>(*device_, CublasltMatmul::Library::kNone)
-                   : CreateCublasltMatmul(*device_, way == Way::kCublasltAsked ? ask : AskDevice());
+                   : CreateCublasltMatmul(*device_, way == Way::kCublasltAsked ? run : HostKernelRunner());
   }
   DType type() const { return std::get<1>(GetParam()); }
 

@@ -99,7 +99,7 @@ void CudaDevice::Enqueue(const LaunchList& launches) {
   }
 }
 
-absl::StatusOr<uint64_t> CudaDevice::Ask(const Launch& launch) {
+absl::StatusOr<uint64_t> CudaDevice::RunHostKernel(const Launch& launch) {
   const xpud_host_kernel_t& kernel = HostKernelOf(launch.kernel());
   XPUD_CHECK(kernel.num_args == launch.argument_count() + 1);
   // Uses only bytes and offsets, as another process would.

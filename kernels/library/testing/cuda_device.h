@@ -27,8 +27,8 @@ class CudaDevice : public Device {
   Operand Place(HostTensor& tensor) override;
   absl::StatusOr<void*> Workspace(size_t bytes) override;
   void Run(const LaunchList& launches) override;
-  // The implementation of KernelLibrary::Options::ask.
-  absl::StatusOr<uint64_t> Ask(const Launch& launch);
+  // The implementation of KernelLibrary::Options::run_host_kernel.
+  absl::StatusOr<uint64_t> RunHostKernel(const Launch& launch);
 
   // For benchmarks: enqueues without waiting. Tensors stay placed until Run.
   void Enqueue(const LaunchList& launches);

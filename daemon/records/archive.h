@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "daemon/records/recorder.h"
 #include "daemon/tenant/tenant.h"
-#include "daemon/trace/recorder.h"
 
-namespace xpud::trace {
+namespace xpud::records {
 
 struct EndedSession {
   uint64_t id = 0;
@@ -45,4 +45,4 @@ class Archive {
   std::deque<EndedSession> sessions_;
 };
 
-}  // namespace xpud::trace
+}  // namespace xpud::records

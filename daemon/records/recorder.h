@@ -18,13 +18,13 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "daemon/executor/api/work_time.h"
-#include "daemon/trace/record.h"
+#include "daemon/records/record.h"
 #include "kernels/api/launch.h"
 #include "kernels/api/op_call.h"
 #include "proto/base/check.h"
 #include "proto/base/mapping.h"
 
-namespace xpud::trace {
+namespace xpud::records {
 
 // The newest `capacity` records, in pieces that are mapped as records come. Not from the heap: it would keep
 // most of a large profile's memory after its end.
@@ -258,4 +258,4 @@ class Recorder {
   uint64_t sent_commands_ = 0;
 };
 
-}  // namespace xpud::trace
+}  // namespace xpud::records

@@ -17,11 +17,11 @@
 
 namespace xpud::stream {
 
-class Replay {
+class Rerun {
  public:
   // `replaceable`: whether a lost executor of the device is replaced.
-  static std::unique_ptr<Replay> Create(bool replaceable);
-  virtual ~Replay() = default;
+  static std::unique_ptr<Rerun> Create(bool replaceable);
+  virtual ~Rerun() = default;
 
   // Op `sequence` will be launched: appends a fence if it needs one, and sets uses().
   virtual absl::Status Prepare(Queue& queue, const CheckedOp& op, uint64_t sequence) = 0;

@@ -1,9 +1,9 @@
-#include "daemon/trace/archive.h"
+#include "daemon/records/archive.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace xpud::trace {
+namespace xpud::records {
 
 std::vector<std::unique_ptr<Profile>> Archive::Add(EndedSession session) {
   std::vector<std::unique_ptr<Profile>> dropped;
@@ -36,4 +36,4 @@ const EndedSession* Archive::Find(uint64_t session) const {
   return found == sessions_.end() ? nullptr : &*found;
 }
 
-}  // namespace xpud::trace
+}  // namespace xpud::records

@@ -1,4 +1,4 @@
-#include "daemon/trace/recorder.h"
+#include "daemon/records/recorder.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,11 +7,11 @@
 #include <memory>
 #include <vector>
 
-#include "daemon/trace/archive.h"
-#include "daemon/trace/profiles.h"
+#include "daemon/records/archive.h"
+#include "daemon/records/profiles.h"
 #include "proto/ops/op_table.h"
 
-namespace xpud::trace {
+namespace xpud::records {
 namespace {
 
 ops::Operand Tensor(std::initializer_list<int64_t> sizes) {
@@ -347,4 +347,4 @@ TEST(DescribeTest, NamesTheOp) {
 }
 
 }  // namespace
-}  // namespace xpud::trace
+}  // namespace xpud::records

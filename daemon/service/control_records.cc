@@ -1,4 +1,4 @@
-#include "daemon/service/control_trace.h"
+#include "daemon/service/control_records.h"
 
 #include <time.h>
 
@@ -21,9 +21,9 @@
 namespace xpud::service {
 namespace {
 
-using trace::CommandRecord;
-using trace::FlightRecord;
-using trace::TensorShape;
+using records::CommandRecord;
+using records::FlightRecord;
+using records::TensorShape;
 using wire::CommandKind;
 
 constexpr uint64_t kDefaultCommands = 100'000, kMaxCommands = 4'000'000;
@@ -131,8 +131,8 @@ void Fill(const CommandRecord& record, const Names& names, v1::ProfiledCommand& 
     is_range ? out.set_range(PrintableText(name)) : out.set_kernel(name);
   }
   out.set_launches(record.launches);
-  if (record.stall != trace::Stall::kNone)
-    out.set_waited_for(trace::kStallNames[static_cast<size_t>(record.stall)]);
+  if (record.stall != records::Stall::kNone)
+    out.set_waited_for(records::kStallNames[static_cast<size_t>(record.stall)]);
   out.set_refused(record.refused);
   out.set_exact(record.exact);
   out.set_memory_bytes(record.memory_bytes);
@@ -164,23 +164,23 @@ void FillPeer(const Session& session, uint64_t id, uint32_t device, Message& out
 }
 
 // The number of the first of the `most` newest records, or of all if that is 0.
-uint64_t FirstOf(const trace::Ring<FlightRecord>& ring, uint64_t most) {
+uint64_t FirstOf(const records::Ring<FlightRecord>& ring, uint64_t most) {
   return most == 0 ? ring.first() : std::max(ring.first(), ring.added() - std::min(most, ring.added()));
 }
 
 }  // namespace
 
-const trace::Recorder* TraceReader::FindRecorder(lane::Lane& lane, uint64_t session) const {
+const records::Recorder* RecordReader::FindRecorder(lane::Lane& lane, uint64_t session) const {
   if (const session::DeviceSession* const open = lane.Find(session))
     return Sees(open->peer().tenant) ? &open->recorder() : nullptr;
-  const trace::EndedSession* const ended = lane.ended().Find(session);
+  const records::EndedSession* const ended = lane.ended().Find(session);
   return ended == nullptr || !Sees(ended->tenant) ? nullptr : ended->recorder.get();
 }
 
 template <typename Session>
-void TraceReader::AddProfile(const trace::Recorder& recorder, const Session& session, uint64_t id,
-                             lane::Lane& lane, v1::ListProfilesResponse& out) const {
-  const trace::Profile* const profile = recorder.profile(audience_);
+void RecordReader::AddProfile(const records::Recorder& recorder, const Session& session, uint64_t id,
+                              lane::Lane& lane, v1::ListProfilesResponse& out) const {
+  const records::Profile* const profile = recorder.profile(audience_);
   if (profile == nullptr || !Sees(session.tenant)) return;
   v1::ProfileInfo& info = *out.add_profiles();
   FillPeer(session, id, lane.index(), info);
@@ -190,8 +190,8 @@ void TraceReader::AddProfile(const trace::Recorder& recorder, const Session& ses
   info.set_times(lane.properties().synchronous ? "appended" : "reported");
 }
 
-absl::StatusOr<trace::Selection> TraceReader::SelectionOf(const v1::ProfileSelection& wanted) {
-  trace::Selection selection;
+absl::StatusOr<records::Selection> RecordReader::SelectionOf(const v1::ProfileSelection& wanted) {
+  records::Selection selection;
   if (wanted.of_case() == v1::ProfileSelection::kSession) {
     const auto session = lanes_.registry().Find(wanted.session());
     if (session == nullptr || !Sees(session->peer().tenant))
@@ -208,8 +208,8 @@ absl::StatusOr<trace::Selection> TraceReader::SelectionOf(const v1::ProfileSelec
   return selection;
 }
 
-absl::Status TraceReader::Start(const v1::StartProfileRequest& request, v1::StartProfileResponse& out) {
-  ASSIGN_OR_RETURN(const trace::Selection selection, SelectionOf(request.selection()));
+absl::Status RecordReader::Start(const v1::StartProfileRequest& request, v1::StartProfileResponse& out) {
+  ASSIGN_OR_RETURN(const records::Selection selection, SelectionOf(request.selection()));
   const uint64_t commands = request.commands() == 0 ? kDefaultCommands : request.commands();
   if (commands > kMaxCommands) {
     return absl::InvalidArgumentError(absl::StrCat("a profile of ", commands, " commands; at most ",
@@ -231,14 +231,14 @@ absl::Status TraceReader::Start(const v1::StartProfileRequest& request, v1::Star
   return failed;
 }
 
-size_t TraceReader::StopOn(const trace::Selection& selection) {
+size_t RecordReader::StopOn(const records::Selection& selection) {
   size_t sessions = 0;
   lanes_.VisitEach([&](lane::Lane& lane) { sessions += lane.profiles().Stop(audience_, selection); });
   return sessions;
 }
 
-absl::Status TraceReader::Stop(const v1::StopProfileRequest& request, v1::StopProfileResponse& out) {
-  trace::Selection selection;
+absl::Status RecordReader::Stop(const v1::StopProfileRequest& request, v1::StopProfileResponse& out) {
+  records::Selection selection;
   if (request.selection().of_case() == v1::ProfileSelection::kSession) {
     selection.session = request.selection().session();  // it may have ended
     const auto session = lanes_.registry().Find(*selection.session);
@@ -253,13 +253,13 @@ absl::Status TraceReader::Stop(const v1::StopProfileRequest& request, v1::StopPr
   return absl::OkStatus();
 }
 
-void TraceReader::List(v1::ListProfilesResponse& out) {
+void RecordReader::List(v1::ListProfilesResponse& out) {
   timespec now = {};
   clock_gettime(CLOCK_REALTIME, &now);
   out.set_unix_ns(static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);
   out.set_time_ns(NowNs());
   lanes_.VisitEach([&](lane::Lane& lane) {
-    for (const trace::EndedSession& ended : lane.ended().sessions()) {
+    for (const records::EndedSession& ended : lane.ended().sessions()) {
       const int before = out.profiles_size();
       AddProfile(*ended.recorder, ended, ended.id, lane, out);
       if (out.profiles_size() != before) out.mutable_profiles(before)->set_ended(true);
@@ -270,7 +270,7 @@ void TraceReader::List(v1::ListProfilesResponse& out) {
   });
 }
 
-absl::Status TraceReader::Read(const v1::ReadProfileRequest& request, v1::ReadProfileResponse& out) {
+absl::Status RecordReader::Read(const v1::ReadProfileRequest& request, v1::ReadProfileResponse& out) {
   if (request.device() >= lanes_.size())
     return absl::InvalidArgumentError(
         absl::StrCat("there is no device ", request.device(), "; there are ", lanes_.size()));
@@ -278,19 +278,19 @@ absl::Status TraceReader::Read(const v1::ReadProfileRequest& request, v1::ReadPr
   records.reserve(kReply);
   Names names;
   names.reserve(kReply);
-  const trace::Profile* read = nullptr;
+  const records::Profile* read = nullptr;
   bool found = false, more = true;
   uint64_t next = request.from();
   while (more && records.size() < kReply) {
     found = more = false;
     lanes_[request.device()].Visit([&] {
-      const trace::Recorder* const recorder = FindRecorder(lanes_[request.device()], request.session());
+      const records::Recorder* const recorder = FindRecorder(lanes_[request.device()], request.session());
       if (recorder == nullptr || recorder->profile(audience_) == nullptr) return;
       found = true;
-      const trace::Profile& profile = *recorder->profile(audience_);
+      const records::Profile& profile = *recorder->profile(audience_);
       // Another one may have begun since the last visit: its numbers and names are others.
       if (std::exchange(read, &profile) != &profile && !records.empty()) return;
-      const trace::Ring<CommandRecord>& ring = profile.records;
+      const records::Ring<CommandRecord>& ring = profile.records;
       const uint64_t first = std::min(std::max(next, ring.first()), ring.added());
       next = std::min(first + kProfilePiece, ring.added());
       more = next < ring.added();
@@ -311,7 +311,7 @@ absl::Status TraceReader::Read(const v1::ReadProfileRequest& request, v1::ReadPr
 
 namespace {
 
-void FillEnded(const trace::EndedSession& session, uint32_t device, v1::Flight& out) {
+void FillEnded(const records::EndedSession& session, uint32_t device, v1::Flight& out) {
   FillPeer(session, session.id, device, out);
   out.set_completed(session.completed);
   out.set_ended(session.reason);
@@ -321,27 +321,27 @@ void FillEnded(const trace::EndedSession& session, uint32_t device, v1::Flight& 
 
 }  // namespace
 
-void FillFlight(const trace::EndedSession& session, uint32_t device, uint64_t most, v1::Flight& out) {
+void FillFlight(const records::EndedSession& session, uint32_t device, uint64_t most, v1::Flight& out) {
   FillEnded(session, device, out);
-  const trace::Ring<FlightRecord>& ring = session.recorder->flight();
+  const records::Ring<FlightRecord>& ring = session.recorder->flight();
   out.set_recorded(ring.added());
   for (uint64_t i = FirstOf(ring, most); i < ring.added(); ++i) Fill(ring[i], *out.add_commands());
 }
 
-void TraceReader::ReadFlight(lane::Lane& lane, const v1::ReadFlightRequest& request,
-                             v1::ReadFlightResponse& out) {
+void RecordReader::ReadFlight(lane::Lane& lane, const v1::ReadFlightRequest& request,
+                              v1::ReadFlightResponse& out) {
   std::vector<FlightRecord> records;
   std::optional<uint64_t> next;  // record
   uint64_t end = 0;
   v1::Flight* flight = nullptr;
   do {
     lane.Visit([&] {
-      const trace::Recorder* const recorder = FindRecorder(lane, request.session());
+      const records::Recorder* const recorder = FindRecorder(lane, request.session());
       if (recorder == nullptr) {
         next = end;  // dropped meanwhile
         return;
       }
-      const trace::Ring<FlightRecord>& ring = recorder->flight();
+      const records::Ring<FlightRecord>& ring = recorder->flight();
       if (flight == nullptr) {
         flight = out.add_flights();
         FillState(lane, request.session(), *flight);
@@ -360,19 +360,19 @@ void TraceReader::ReadFlight(lane::Lane& lane, const v1::ReadFlightRequest& requ
   for (const FlightRecord& record : records) Fill(record, *flight->add_commands());
 }
 
-void TraceReader::FillState(lane::Lane& lane, uint64_t session, v1::Flight& out) const {
+void RecordReader::FillState(lane::Lane& lane, uint64_t session, v1::Flight& out) const {
   if (const session::DeviceSession* const open = lane.Find(session)) {
     FillPeer(open->peer(), open->id(), lane.index(), out);
     out.set_completed(open->counters().commands_completed);
     const session::DeviceSession::WaitState state = open->wait_state();
-    if (state.has_commands) out.set_waiting_for(trace::Describe(state.stall, state.row));
+    if (state.has_commands) out.set_waiting_for(records::Describe(state.stall, state.row));
     if (state.since_ns != 0) out.set_waiting_ns(NowNs() - std::min(state.since_ns, NowNs()));
-  } else if (const trace::EndedSession* const ended = lane.ended().Find(session)) {
+  } else if (const records::EndedSession* const ended = lane.ended().Find(session)) {
     FillEnded(*ended, lane.index(), out);
   }
 }
 
-absl::Status TraceReader::Read(const v1::ReadFlightRequest& request, v1::ReadFlightResponse& out) {
+absl::Status RecordReader::Read(const v1::ReadFlightRequest& request, v1::ReadFlightResponse& out) {
   for (uint32_t device = 0; device < lanes_.size(); ++device) ReadFlight(lanes_[device], request, out);
   out.set_time_ns(NowNs());
   if (!out.flights().empty()) return absl::OkStatus();

@@ -1,4 +1,4 @@
-#include "daemon/trace/recorder.h"
+#include "daemon/records/recorder.h"
 
 #include <algorithm>
 #include <limits>
@@ -7,7 +7,7 @@
 #include "proto/ops/families/gather.h"
 #include "proto/ops/family.h"
 
-namespace xpud::trace {
+namespace xpud::records {
 namespace {
 
 TensorShape ShapeOf(const ops::Operand& operand) {
@@ -206,4 +206,4 @@ uint32_t Recorder::NumberOf(Profile& profile, std::string_view name) {
   return number;
 }
 
-}  // namespace xpud::trace
+}  // namespace xpud::records

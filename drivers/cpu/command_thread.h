@@ -1,6 +1,6 @@
 // Runs a device's commands on a thread of its own, started when first needed: in order, or, for tests, as far
 // out of order as barriers allow. REQUIRES: one thread
-// enqueues at a time; any thread may wait. Destroying a lane drops commands that have not run.
+// enqueues at a time; any thread may wait. Destroying one drops commands that have not run.
 #pragma once
 
 #include <atomic>
@@ -16,10 +16,10 @@
 
 namespace xpud::drivers::cpu {
 
-class Lane final : public Timeline {
+class CommandThread final : public Timeline {
  public:
-  Lane(CpuDevice& device, bool in_order) : device_(device), in_order_(in_order) {}
-  ~Lane() override;
+  CommandThread(CpuDevice& device, bool in_order) : device_(device), in_order_(in_order) {}
+  ~CommandThread() override;
 
   CpuDevice& device() const { return device_; }
   bool in_order() const { return in_order_; }

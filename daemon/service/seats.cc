@@ -1,10 +1,10 @@
-#include "daemon/service/places.h"
+#include "daemon/service/seats.h"
 
 #include "absl/strings/str_cat.h"
 
 namespace xpud::service {
 
-absl::Status Places::Take(uint32_t uid) {
+absl::Status Seats::Take(uint32_t uid) {
   const auto found = by_user_.find(uid);
   const size_t has = found == by_user_.end() ? 0 : found->second;
   if (has >= max_per_user_) {
@@ -19,7 +19,7 @@ absl::Status Places::Take(uint32_t uid) {
   return absl::OkStatus();
 }
 
-void Places::Release(uint32_t uid) {
+void Seats::Release(uint32_t uid) {
   --taken_;
   const auto found = by_user_.find(uid);
   if (--found->second == 0) by_user_.erase(found);

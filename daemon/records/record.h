@@ -9,7 +9,7 @@
 #include "kernels/api/op_call.h"
 #include "proto/wire/commands.h"
 
-namespace xpud::trace {
+namespace xpud::records {
 
 // The type and sizes of a tensor: of its first five dimensions, and up to 2^32 - 1.
 struct TensorShape {
@@ -84,4 +84,4 @@ struct CommandRecord {
 };
 static_assert(sizeof(CommandRecord) == 248);
 
-}  // namespace xpud::trace
+}  // namespace xpud::records

@@ -7,10 +7,10 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/records/recorder.h"
 #include "daemon/tenant/tenant.h"
-#include "daemon/trace/recorder.h"
 
-namespace xpud::trace {
+namespace xpud::records {
 
 // A session, all sessions of a tenant, or all sessions.
 struct Selection {
@@ -60,4 +60,4 @@ class Profiles {
   std::vector<Wish> wishes_;
 };
 
-}  // namespace xpud::trace
+}  // namespace xpud::records

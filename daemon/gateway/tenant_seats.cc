@@ -1,10 +1,10 @@
-#include "daemon/gateway/tenant_places.h"
+#include "daemon/gateway/tenant_seats.h"
 
 #include "absl/strings/str_cat.h"
 
 namespace xpud::remote {
 
-absl::StatusOr<Place> TenantPlaces::Take(const std::string& tenant) {
+absl::StatusOr<Seat> TenantSeats::Take(const std::string& tenant) {
   MutexLock lock(mutex_);
   if (taken_ >= max_)
     return absl::ResourceExhaustedError(
@@ -15,10 +15,10 @@ absl::StatusOr<Place> TenantPlaces::Take(const std::string& tenant) {
         absl::StrCat("all ", max_per_tenant_, " places of this tenant are taken; end a session"));
   ++by_tenant_[tenant];
   ++taken_;
-  return Place(this, [this, tenant](void*) { Leave(tenant); });
+  return Seat(this, [this, tenant](void*) { Leave(tenant); });
 }
 
-void TenantPlaces::Leave(const std::string& tenant) {
+void TenantSeats::Leave(const std::string& tenant) {
   MutexLock lock(mutex_);
   --taken_;
   const auto found = by_tenant_.find(tenant);

@@ -1,4 +1,4 @@
-#include "daemon/stream/replay.h"
+#include "daemon/stream/rerun.h"
 
 #include <array>
 
@@ -13,14 +13,14 @@ using handles::Buffer;
 using memory::Allocation;
 
 // Of devices whose work never runs again.
-class NoReplay final : public Replay {
+class NoRerun final : public Rerun {
  public:
   absl::Status Prepare(Queue&, const CheckedOp&, uint64_t) override { return absl::OkStatus(); }
   absl::Status PrepareWrite(Queue&, const Allocation&) override { return absl::OkStatus(); }
   uint64_t ReuseFence(const Queue&) const override { return UINT64_MAX; }
 };
 
-class GuardedReplay final : public Replay {
+class GuardedRerun final : public Rerun {
  public:
   absl::Status Prepare(Queue& queue, const CheckedOp& op, uint64_t sequence) override {
     RETURN_IF_ERROR(GuardOutputs(queue, op, sequence));
@@ -51,7 +51,7 @@ class GuardedReplay final : public Replay {
   std::array<Last, wire::kMaxQueues> last_{};
 };
 
-absl::Status GuardedReplay::GuardOutputs(Queue& queue, const CheckedOp& op, uint64_t sequence) {
+absl::Status GuardedRerun::GuardOutputs(Queue& queue, const CheckedOp& op, uint64_t sequence) {
   const uint64_t fenced = queue.completion->fenced();
   bool overwrites = false, updates = false;
   for (uint32_t k = op.outputs; k < op.count(); ++k) {
@@ -69,7 +69,7 @@ absl::Status GuardedReplay::GuardOutputs(Queue& queue, const CheckedOp& op, uint
   return absl::OkStatus();
 }
 
-void GuardedReplay::RecordUses(const CheckedOp& op, uint64_t sequence) {
+void GuardedRerun::RecordUses(const CheckedOp& op, uint64_t sequence) {
   uses_.clear();
   for (uint32_t i = 0; i < op.count(); ++i) {
     Buffer* const buffer = op.buffers[i];
@@ -97,9 +97,9 @@ void GuardedReplay::RecordUses(const CheckedOp& op, uint64_t sequence) {
 
 }  // namespace
 
-std::unique_ptr<Replay> Replay::Create(bool replaceable) {
-  if (replaceable) return std::make_unique<GuardedReplay>();
-  return std::make_unique<NoReplay>();
+std::unique_ptr<Rerun> Rerun::Create(bool replaceable) {
+  if (replaceable) return std::make_unique<GuardedRerun>();
+  return std::make_unique<NoRerun>();
 }
 
 }  // namespace xpud::stream

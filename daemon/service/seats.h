@@ -1,4 +1,4 @@
-// Limits the number of connections, in total and for each user. A connection has a place from its acceptance,
+// Limits the number of connections, in total and for each user. A connection has a seat from its acceptance,
 // so that clients that never send a Hello are counted. REQUIRES: the listener's thread.
 #pragma once
 
@@ -10,12 +10,12 @@
 
 namespace xpud::service {
 
-class Places {
+class Seats {
  public:
   static constexpr size_t kMax = 1024;
   static constexpr size_t kMaxPerUser = kMax / 4 * 3;  // the default
 
-  // Takes a place. Returns ResourceExhausted, with the reason, if there is none for this user.
+  // Takes a seat. Returns ResourceExhausted, with the reason, if there is none for this user.
   absl::Status Take(uint32_t uid);
   // Existing connections above the limit stay.
   void SetMaxPerUser(size_t max) { max_per_user_ = max; }

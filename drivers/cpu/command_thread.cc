@@ -1,4 +1,4 @@
-#include "drivers/cpu/lane.h"
+#include "drivers/cpu/command_thread.h"
 
 #include <pthread.h>
 
@@ -13,7 +13,7 @@ constexpr std::chrono::microseconds kOvertakingTime(20);
 
 }  // namespace
 
-Lane::~Lane() {
+CommandThread::~CommandThread() {
   std::thread thread;
   {
     MutexLock lock(mutex_);
@@ -24,15 +24,15 @@ Lane::~Lane() {
   if (thread.joinable()) thread.join();
 }
 
-void Lane::Enqueue(std::unique_ptr<Command> command) {
+void CommandThread::Enqueue(std::unique_ptr<Command> command) {
   MutexLock lock(mutex_);
-  if (!thread_.joinable()) thread_ = std::thread(&Lane::Serve, this);
+  if (!thread_.joinable()) thread_ = std::thread(&CommandThread::Serve, this);
   queue_.push_back(std::move(command));
   pending_.fetch_add(1, std::memory_order_relaxed);
   work_.NotifyOne();
 }
 
-ze_result_t Lane::Wait(uint64_t timeout_ns) const {
+ze_result_t CommandThread::Wait(uint64_t timeout_ns) const {
   if (idle()) return ZE_RESULT_SUCCESS;
   if (timeout_ns == 0) return ZE_RESULT_NOT_READY;
   const uint64_t deadline = DeadlineAfter(timeout_ns);
@@ -45,15 +45,15 @@ ze_result_t Lane::Wait(uint64_t timeout_ns) const {
   return ZE_RESULT_SUCCESS;
 }
 
-void Lane::Serve() {
-  pthread_setname_np(pthread_self(), "xpud-cpu-lane");
+void CommandThread::Serve() {
+  pthread_setname_np(pthread_self(), "xpud-cpu-queue");
   while (const std::unique_ptr<Command> command = Next()) {
     if (!command->Run(device_.pool(), stopping_)) return;
     Finish();
   }
 }
 
-std::unique_ptr<Command> Lane::Next() {
+std::unique_ptr<Command> CommandThread::Next() {
   MutexLock lock(mutex_);
   while (queue_.empty() && !stopping_.load()) work_.Wait(mutex_);
   if (stopping_.load()) return nullptr;
@@ -68,14 +68,14 @@ std::unique_ptr<Command> Lane::Next() {
 }
 
 // The last command before the next barrier that waits for no event.
-size_t Lane::NextOutOfOrder() const {
+size_t CommandThread::NextOutOfOrder() const {
   size_t next = 0;
   for (size_t i = 0; i < queue_.size() && !queue_[i]->is_barrier(); ++i)
     if (!queue_[i]->waits()) next = i;
   return next;
 }
 
-void Lane::Finish() {
+void CommandThread::Finish() {
   MutexLock lock(mutex_);
   pending_.fetch_sub(1, std::memory_order_release);
   done_.NotifyAll();
