@@ -191,9 +191,48 @@ absl::StatusOr<std::unique_ptr<executor::process::Spawner>> StartSpawner(const O
       });
 }
 
+// Confines the files of both processes, and starts the spawner if one is needed; then takes its rights from
+// the daemon, whose signals must still reach it. `files` without processes and signals.
+absl::StatusOr<std::unique_ptr<executor::process::Spawner>> ConfineAndSpawn(const Options& options,
+                                                                            const executor::DevicePlan& plan,
+                                                                            confinement::FilesOptions files,
+                                                                            std::string& in_force) {
+  std::string first;
+  const bool both = plan.needs_spawner();
+  files.processes = confinement::FilesOptions::Processes::kAll;
+  files.keeps_signals = true;
+  if (both) confinement::ConfineFiles(options.confine, files, first);
+  ASSIGN_OR_RETURN(auto spawner, StartSpawner(options, plan));
+  files.processes = confinement::FilesOptions::Processes::kNone;
+  files.keeps_signals = !both;
+  confinement::ConfineFiles(options.confine, files, in_force);
+  return spawner;
+}
+
 bool HasExecutors(const std::vector<stream::DeviceState>& devices) {
   return std::any_of(devices.begin(), devices.end(),
                      [](const auto& state) { return state.device->properties().replaceable; });
+}
+
+// Drops devices that clients could not name.
+void DropUnusable(std::vector<stream::DeviceState>& devices) {
+  if (devices.size() <= transport::kMaxDevices) return;
+  spdlog::warn("devices_unused found={} allowed={}", devices.size(), transport::kMaxDevices);
+  devices.erase(devices.begin() + transport::kMaxDevices, devices.end());
+}
+
+// `dumps` (null: none are written) and `listener` must outlive the lanes.
+lane::Lanes::Options LaneOptions(const Options& options, service::FlightDumps* dumps,
+                                 service::Listener& listener) {
+  lane::Lanes::Options lanes;
+  lanes.policy = scheduler::EqualShares::Create;
+  lanes.stall_ns = Reloader::StallAfterNs(options);
+  if (dumps != nullptr)
+    lanes.on_crash = [dumps](uint32_t device, const records::EndedSession& session) {
+      dumps->Add(device, session);
+    };
+  lanes.on_close = [&listener](uint64_t session) { listener.HangUp(session); };
+  return lanes;
 }
 
 // Called after the spawner was started, which must not inherit the socket, and before the daemon is confined.
@@ -233,6 +272,16 @@ absl::StatusOr<std::unique_ptr<telemetry::Watchdog>> StartWatchdog(const telemet
   if (!notifier.watchdog()) return nullptr;
   return telemetry::Watchdog::Start(notifier, *notifier.watchdog(),
                                     [&lanes](std::function<void()> done) { lanes.Ping(std::move(done)); });
+}
+
+// Tells the service manager, and who waits at --ready-fd.
+void SayReady(const Options& options, const telemetry::Notifier& notifier, size_t devices) {
+  notifier.Notify(absl::StrCat("READY=1\nSTATUS=Serving ", devices, devices == 1 ? " device" : " devices",
+                               " at ", options.socket));
+  if (options.ready_fd < 0) return;
+  if (write(options.ready_fd, "1", 1) != 1)
+    spdlog::warn("ready_fd fd={} error=\"cannot be written\"", options.ready_fd);
+  close(options.ready_fd);
 }
 
 // An executor keeps access to its device, and loses the cache and the socket.
@@ -277,24 +326,16 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   if (!options.flight_dumps.empty()) {
     ASSIGN_OR_RETURN(dumps, service::FlightDumps::Open(options.flight_dumps, registry.events()));
   }
-  confinement::FilesOptions files = {.cache_directory = cache_directory,
-                                     .socket_directory = folder,
-                                     .driver_library = options.driver,
-                                     .processes = confinement::FilesOptions::Processes::kAll,
-                                     .keeps_signals = true,
-                                     .configuration = line.config_path(),
-                                     .dump_directory = options.flight_dumps};
-  // First the common part for both processes, then the spawner's rights are taken from the daemon. Its
-  // signals must still reach the spawner.
-  std::string first, in_force;
+  std::string in_force;
   ASSIGN_OR_RETURN(executor::DevicePlan plan,
                    executor::PlanDevices(options.driver, options.device, options.executor));
-  const bool both = plan.needs_spawner();
-  if (both) confinement::ConfineFiles(options.confine, files, first);
-  ASSIGN_OR_RETURN(auto spawner, StartSpawner(options, plan));
-  files.processes = confinement::FilesOptions::Processes::kNone;
-  files.keeps_signals = !both;
-  confinement::ConfineFiles(options.confine, files, in_force);
+  ASSIGN_OR_RETURN(auto spawner, ConfineAndSpawn(options, plan,
+                                                 {.cache_directory = cache_directory,
+                                                  .socket_directory = folder,
+                                                  .driver_library = options.driver,
+                                                  .configuration = line.config_path(),
+                                                  .dump_directory = options.flight_dumps},
+                                                 in_force));
 
   if (dumps != nullptr) RETURN_IF_ERROR(dumps->Start());
   ASSIGN_OR_RETURN(auto endpoint, ListenForMetrics(options));
@@ -305,21 +346,10 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   ASSIGN_OR_RETURN(auto devices,
                    OpenDevices(options, std::move(plan), reloader, cache_directory, spawner.get(), wake));
   if (!HasExecutors(devices)) spawner.reset();
-  if (devices.size() > transport::kMaxDevices) {
-    spdlog::warn("devices_unused found={} allowed={}", devices.size(), transport::kMaxDevices);
-    devices.erase(devices.begin() + transport::kMaxDevices, devices.end());
-  }
+  DropUnusable(devices);
   const size_t device_count = devices.size();
-  lane::Lanes::Options lane_options;
-  lane_options.policy = scheduler::EqualShares::Create;
-  lane_options.stall_ns = Reloader::StallAfterNs(options);
-  if (dumps != nullptr) {
-    lane_options.on_crash = [&](uint32_t device, const records::EndedSession& session) {
-      dumps->Add(device, session);
-    };
-  }
-  lane_options.on_close = [&](uint64_t session) { listener->HangUp(session); };
-  ASSIGN_OR_RETURN(auto lanes, lane::Lanes::Create(std::move(devices), registry, lane_options));
+  ASSIGN_OR_RETURN(auto lanes, lane::Lanes::Create(std::move(devices), registry,
+                                                   LaneOptions(options, dumps.get(), *listener)));
   lanes_to_wake.store(lanes.get());
   confinement::ConfineCalls(options.confine, confinement::kDaemon, in_force);
   spdlog::info("confined {}", in_force);
@@ -331,13 +361,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
 
   spdlog::info("serving version={} socket={}", XPUD_VERSION, options.socket);
   ASSIGN_OR_RETURN(auto watchdog, StartWatchdog(notifier, *lanes));
-  notifier.Notify(absl::StrCat("READY=1\nSTATUS=Serving ", device_count,
-                               device_count == 1 ? " device" : " devices", " at ", options.socket));
-  if (options.ready_fd >= 0) {
-    if (write(options.ready_fd, "1", 1) != 1)
-      spdlog::warn("ready_fd fd={} error=\"cannot be written\"", options.ready_fd);
-    close(options.ready_fd);
-  }
+  SayReady(options, notifier, device_count);
   show = [&](const Tenant& user, UniqueFd connection) {
     return service::UserView::Start(*control, *lanes, user, std::move(connection));
   };
