@@ -344,6 +344,25 @@ class DumpTest(TraceTest):
         self.assertEqual(len(whole["commands"]), whole["recorded"])
         self.assertGreater(flight["recorded"], flight["completed"])
 
+    def test_the_folder_keeps_the_newest_hundred(self):
+        others = self.folder / "notes.json"
+        others.write_text("not a dump")
+        for i in range(120):
+            (self.folder / f"flight-20200101T0000{i // 60:02}{i % 60:02}.000Z-session-1-device-0.json").write_text("{}")
+        client, session = self.worker()
+        self.work(client, 5)
+        executor = self.daemon.status()["devices"][0]["executor_pid"]
+        stop(executor)
+        client.tell("1")
+        wait_until(lambda: self.daemon.sessions()[0]["commands_submitted"] > self.daemon.sessions()[0]["commands_completed"], 10)
+        client.kill()
+        wait_until(lambda: any(f"-session-{session}-" in file.name and "flight-2020" not in file.name for file in self.files()), 10)
+        os.kill(executor, signal.SIGCONT)
+        dumps = [file.name for file in self.files() if file != others]
+        self.assertEqual(len(dumps), 100)
+        self.assertTrue(dumps[0].startswith("flight-20200101T00000021."), "the oldest are gone")
+        self.assertEqual(others.read_text(), "not a dump")
+
     def test_sessions_that_end_well_leave_no_file(self):
         client, session = self.worker()
         self.work(client, 5)

@@ -165,6 +165,23 @@ TEST_F(UserView, ChangesNothingOfTheDaemon) {
   Work(*others_session_, 1);
 }
 
+// Both sockets of the control plane: the operators', and a user's view.
+TEST_F(UserView, ARequestBeyondOneMebibyteIsRefusedUnread) {
+  v1::SetQuotaRequest large;
+  large.set_uid(kUser);
+  large.set_tenant_name(std::string(2 << 20, 'x'));
+  large.set_bytes(1);
+  const int before = ConnectAs(0)->ListQuotas()->quotas_size();
+  for (const uid_t user : {kUser, uid_t{0}}) {
+    auto client = ConnectAs(user);
+    ASSERT_TRUE(client.ok()) << client.status();
+    const absl::Status refusal = client->SetQuota(large).status();
+    EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted) << refusal;
+    EXPECT_TRUE(client->GetStatus().ok()) << "the connection serves on";
+  }
+  EXPECT_EQ(ConnectAs(0)->ListQuotas()->quotas_size(), before);
+}
+
 TEST_F(UserView, ShowsTheQuotasThatTheUserHas) {
   auto operators = ConnectAs(0), client = ConnectAs(kUser);
   ASSERT_TRUE(client.ok()) << client.status();
