@@ -53,7 +53,8 @@ absl::Status ExecutorProcess::TakeDevice() {
   const auto reply = memory_.Ask({RequestKind::kTakeDevice, 0, 0, 0}, -1, kTakeDeviceMs);
   if (absl::IsUnavailable(reply.status())) {  // it hung up or hangs: nothing else will say why
     if (hung()) Kill();
-    return absl::UnavailableError(absl::StrCat(reply.status().message(), "; the executor's end: ", Reap().text));
+    return absl::UnavailableError(
+        absl::StrCat(reply.status().message(), "; the executor's end: ", Reap().text));
   }
   RETURN_IF_ERROR(reply.status());
   const Answer& answer = reply->answer;
