@@ -30,8 +30,8 @@ Tensor WordProduct(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor ByteProduct(const Tensor& a, const Tensor& b) {
-  // f32 holds the sum of so many products of 8-bit numbers exactly, the second signed: 512 * 255 * 128 < 2^24.
-  // Also TF32 holds the factors exactly.
+  // f32 holds the sum of so many products of 8-bit numbers exactly, the second signed: 512 * 255 * 128 <
+  // 2^24. Also TF32 holds the factors exactly.
   static constexpr int64_t kExactInner = 512;
   const Tensor left = a.to(at::kFloat), right = b.to(at::kFloat);
   Tensor sum;
