@@ -33,6 +33,9 @@ class Rule:
     libraries: tuple[str, ...] = ()
 
 
+# What each room of the shim may include besides rooms.
+SHIM = ("xpud/", "proto/base/", "proto/ops/")
+
 RULES = (
     Rule("proto/", ("proto/",)),
     Rule("proto/base/", ("proto/base/",), ("Level Zero",)),  # ze_ext.h
@@ -45,6 +48,12 @@ RULES = (
     Rule("sdk/control/", ("sdk/control/", "sdk/client/", "proto/remote/credentials.h", "proto/base/", "proto/control/"), ("gRPC",)),
     Rule("sdk/python/", ("sdk/python/", "xpud/", "proto/base/", "proto/ops/"), ("Python",)),
     Rule("sdk/torch/", ("sdk/client/", "sdk/torch/", "xpud/", "proto/base/", "proto/ops/"), ("PyTorch",)),
+    Rule("sdk/torch/csrc/runtime/", (*SHIM, "sdk/torch/csrc/runtime/"), ("PyTorch",)),
+    Rule("sdk/torch/csrc/call/", (*SHIM, "sdk/torch/csrc/call/", "sdk/torch/csrc/runtime/"), ("PyTorch",)),
+    Rule("sdk/torch/csrc/engines/", (*SHIM, "sdk/torch/csrc/engines/", "sdk/torch/csrc/call/", "sdk/torch/csrc/runtime/"), ("PyTorch",)),
+    Rule("sdk/torch/csrc/fallback/", (*SHIM, "sdk/torch/csrc/fallback/", "sdk/torch/csrc/engines/", "sdk/torch/csrc/call/", "sdk/torch/csrc/runtime/"), ("PyTorch",)),
+    Rule("sdk/torch/csrc/table/", (*SHIM, "sdk/torch/csrc/table/", "sdk/torch/csrc/fallback/", "sdk/torch/csrc/engines/", "sdk/torch/csrc/call/", "sdk/torch/csrc/runtime/"), ("PyTorch",)),
+    Rule("sdk/torch/csrc/ops/", (*SHIM, "sdk/torch/csrc/ops/", "sdk/torch/csrc/fallback/", "sdk/torch/csrc/engines/", "sdk/torch/csrc/call/", "sdk/torch/csrc/runtime/"), ("PyTorch",)),
     Rule("kernels/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM",)),
     Rule("kernels/api/", ("kernels/api/", "proto/base/", "proto/ops/")),
     Rule("kernels/compiler/", ("kernels/api/", "kernels/compiler/", "proto/base/", "proto/ops/"), ("LLVM",)),

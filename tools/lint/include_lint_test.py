@@ -74,6 +74,12 @@ class IncludeLint(unittest.TestCase):
     def test_absl_mutex_is_refused_everywhere(self):
         self.assert_refused("daemon/session/session.cc", '"absl/synchronization/mutex.h"')
 
+    def test_rooms_of_the_shim_include_only_rooms_below(self):
+        self.assert_refused("sdk/torch/csrc/runtime/errors.cc", '"sdk/torch/csrc/engines/device_check.h"')
+        self.assert_refused("sdk/torch/csrc/call/operand.cc", '"sdk/torch/csrc/engines/map.h"')
+        self.assert_refused("sdk/torch/csrc/engines/copy.cc", '"sdk/torch/csrc/fallback/fallback.h"')
+        self.assert_allowed("sdk/torch/csrc/ops/copy.cc", '"sdk/torch/csrc/fallback/fallback.h"')
+
     def test_what_the_arrows_allow_passes(self):
         self.assert_allowed("daemon/session/session.cc", '"proto/wire/decode.h"')
         self.assert_allowed("kernels/compiler/ir.cc", '"llvm/IR/Module.h"')

@@ -6,15 +6,15 @@
 #include <torch/csrc/profiler/combined_traceback.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "sdk/torch/csrc/allocator.h"
-#include "sdk/torch/csrc/derivatives.h"
-#include "sdk/torch/csrc/errors.h"
-#include "sdk/torch/csrc/fallback.h"
-#include "sdk/torch/csrc/generator.h"
-#include "sdk/torch/csrc/memory_history.h"
-#include "sdk/torch/csrc/profiler.h"
-#include "sdk/torch/csrc/registration.h"
-#include "sdk/torch/csrc/runtime.h"
+#include "sdk/torch/csrc/fallback/fallback.h"
+#include "sdk/torch/csrc/ops/derivatives.h"
+#include "sdk/torch/csrc/runtime/allocator.h"
+#include "sdk/torch/csrc/runtime/errors.h"
+#include "sdk/torch/csrc/runtime/generator.h"
+#include "sdk/torch/csrc/runtime/memory_history.h"
+#include "sdk/torch/csrc/runtime/profiler.h"
+#include "sdk/torch/csrc/runtime/runtime.h"
+#include "sdk/torch/csrc/table/registration.h"
 
 namespace xpud::shim {
 namespace {
@@ -181,6 +181,7 @@ PYBIND11_MODULE(_C, m) {
                   .rethrow_signal = RethrowSignal,
                   .throw_index_error = ThrowInvalidIndex,
                   .client_name = AskClientName});
+  SetSessionHooks({.check_settings = CheckFallbackSetting, .fall_back_without = FallBackWithout});
   RegisterOpTable();
   RegisterDerivatives();
   m.attr("InvalidIndexError") = py::handle(InvalidIndexError());

@@ -1,7 +1,7 @@
 """Corrects what fake tensors believe of xpud's results, so that compiled and exported graphs have eager execution's strides.
 
 PyTorch's fake convolution asks which of its own backends would run it, and takes contiguous results for any other device. On xpud a
-convolution is channels-last if its input or its weight is (`FormatOf` in csrc/convolution.cc). Fake convolutions of other devices are
+convolution is channels-last if its input or its weight is (`FormatOf` in csrc/ops/convolution.cc). Fake convolutions of other devices are
 unchanged.
 """
 

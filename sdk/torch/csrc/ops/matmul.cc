@@ -1,0 +1,259 @@
+// Matrix products: ATen's forms, run by one row of the op table.
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include <vector>
+
+#include "sdk/torch/csrc/call/kernel.h"
+#include "sdk/torch/csrc/call/operand.h"
+#include "sdk/torch/csrc/engines/copy.h"
+#include "sdk/torch/csrc/engines/integer_product.h"
+#include "sdk/torch/csrc/engines/product.h"
+#include "sdk/torch/csrc/fallback/fallback.h"
+#include "sdk/torch/csrc/runtime/storage.h"
+
+namespace xpud::shim {
+namespace {
+
+bool IsServed(const at::Tensor& a) {
+  return IsOnDevice(a) && IsSupported(a.scalar_type(), ProductRow().dtypes);
+}
+
+void CheckTypes(const at::Tensor& a, const at::Tensor& b) {
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(),
+              "expected m1 and m2 to have the same dtype, but got: ", a.dtype(), " != ", b.dtype());
+  CheckSameDevice(a.device(), b.device());
+}
+
+// Throws ATen's error if `addend` does not broadcast to `sizes`.
+void CheckAddend(const at::Tensor& addend, c10::IntArrayRef sizes) {
+  const bool row = addend.dim() == 1 && addend.size(0) == sizes.back();
+  if (!row && addend.sizes() != sizes) (void)addend.expand(sizes);
+}
+
+// The result without the product.
+at::Tensor& ScaleInto(at::Tensor& out, const at::Tensor& addend, const at::Scalar& beta) {
+  return addend.defined() && beta.toDouble() != 0 ? out.copy_(addend.mul(beta)) : out.zero_();
+}
+
+// Multiplies matrices (rank 2) or batches of them (rank 3). `addend` may be undefined.
+at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Scalar& beta,
+                   const at::Scalar& alpha) {
+  CheckTypes(a, b);
+  c10::SmallVector<int64_t, 3> sizes(a.sizes());
+  sizes.back() = b.size(-1);
+  if (addend.defined()) {
+    TORCH_CHECK(addend.scalar_type() == b.scalar_type(), "self and mat2 must have the same dtype, but got ",
+                addend.scalar_type(), " and ", b.scalar_type());
+    CheckSameDevice(a.device(), addend.device());
+    CheckAddend(addend, sizes);
+  }
+  at::Tensor out = MakeEmpty(sizes, a.scalar_type(), a.device());
+  if (out.numel() == 0) return out;
+  // With a factor of 0 the operands are not read, as in BLAS: their NaN and infinities have no effect.
+  if (a.size(-1) == 0 || alpha.toDouble() == 0) return ScaleInto(out, addend, beta);
+  Broadcast shape(out.sizes());
+  TensorRef c;
+  if (addend.defined() && beta.toDouble() != 0) {
+    shape.Add(addend);
+    c = shape.Ref(0, addend, *ToDType(addend.scalar_type()));
+  }
+  LaunchProduct(Describe(out), Describe(a), Describe(b), c, beta.toDouble(), alpha.toDouble(),
+                DeviceIndexOf(out));
+  return out;
+}
+
+at::Tensor Mm(const at::Tensor& a, const at::Tensor& b) {
+  TORCH_CHECK(a.dim() == 2, "self must be a matrix");
+  TORCH_CHECK(b.dim() == 2, "mat2 must be a matrix");
+  TORCH_CHECK(a.size(1) == b.size(0), "mat1 and mat2 shapes cannot be multiplied (", a.size(0), "x",
+              a.size(1), " and ", b.size(0), "x", b.size(1), ")");
+  if (HasIntegerProduct(a, b)) return IntegerProduct(a, b);
+  if (!IsServed(a)) return FallbackOf<at::_ops::mm>::Call(a, b);
+  return Product(a, b, {}, 0, 1);
+}
+
+at::Tensor Addmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
+                 const at::Scalar& alpha) {
+  TORCH_CHECK(a.dim() == 2, "mat1 must be a matrix, got ", a.dim(), "-D tensor");
+  TORCH_CHECK(b.dim() == 2, "mat2 must be a matrix, got ", b.dim(), "-D tensor");
+  TORCH_CHECK(a.size(1) == b.size(0), "mat1 and mat2 shapes cannot be multiplied (", a.size(0), "x",
+              a.size(1), " and ", b.size(0), "x", b.size(1), ")");
+  if (!IsServed(a)) return FallbackOf<at::_ops::addmm>::Call(self, a, b, beta, alpha);
+  return Product(a, b, self, beta, alpha);
+}
+
+void CheckBatches(const at::Tensor& a, const at::Tensor& b) {
+  TORCH_CHECK(a.dim() == 3, "batch1 must be a 3D tensor");
+  TORCH_CHECK(b.dim() == 3, "batch2 must be a 3D tensor");
+  TORCH_CHECK(a.size(0) == b.size(0) && a.size(2) == b.size(1),
+              "Expected size for first two dimensions of batch2 tensor to be: [", a.size(0), ", ", a.size(2),
+              "] but got: [", b.size(0), ", ", b.size(1), "].");
+}
+
+at::Tensor Bmm(const at::Tensor& a, const at::Tensor& b) {
+  CheckBatches(a, b);
+  if (!IsServed(a)) return FallbackOf<at::_ops::bmm>::Call(a, b);
+  return Product(a, b, {}, 0, 1);
+}
+
+at::Tensor Baddbmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
+                   const at::Scalar& alpha) {
+  CheckBatches(a, b);
+  if (!IsServed(a)) return FallbackOf<at::_ops::baddbmm>::Call(self, a, b, beta, alpha);
+  return Product(a, b, self, beta, alpha);
+}
+
+at::Tensor Addmv(const at::Tensor& self, const at::Tensor& a, const at::Tensor& v, const at::Scalar& beta,
+                 const at::Scalar& alpha) {
+  TORCH_CHECK(a.dim() == 2 && v.dim() == 1 && self.dim() <= 1, "vector + matrix @ vector expected, got ",
+              self.dim(), ", ", a.dim(), ", ", v.dim());
+  TORCH_CHECK(a.size(1) == v.size(0) && (self.dim() == 0 || self.size(0) == a.size(0) || self.size(0) == 1),
+              "size mismatch, got input (", self.numel(), "), mat (", a.size(0), "x", a.size(1), "), vec (",
+              v.size(0), ")");
+  if (!IsServed(a)) return FallbackOf<at::_ops::addmv>::Call(self, a, v, beta, alpha);
+  const at::Tensor addend = self.dim() == 1 ? self.unsqueeze(1) : self;
+  return Product(a, v.unsqueeze(1), addend, beta, alpha).squeeze(1);
+}
+
+at::Tensor Dot(const at::Tensor& a, const at::Tensor& b) {
+  TORCH_CHECK(a.dim() == 1 && b.dim() == 1, "1D tensors expected, but got ", a.dim(), "D and ", b.dim(),
+              "D tensors");
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(),
+              "dot : expected both vectors to have same dtype, but found ", a.scalar_type(), " and ",
+              b.scalar_type());
+  TORCH_CHECK(a.numel() == b.numel(), "inconsistent tensor size, expected tensor [", a.numel(), "] and src [",
+              b.numel(), "] to have the same number of elements, but got ", a.numel(), " and ", b.numel(),
+              " elements respectively");
+  if (!IsServed(a)) return FallbackOf<at::_ops::dot>::Call(a, b);
+  return Product(a.unsqueeze(0), b.unsqueeze(1), {}, 0, 1).view(c10::IntArrayRef{});
+}
+
+// ---- linear: [.., K] as a matrix, without creating views ----
+
+struct Rows {
+  explicit Rows(const at::Tensor& tensor)
+      : held(tensor.dim() == 2 ? tensor : Contiguous(tensor)),
+        sizes{held.numel() / std::max<int64_t>(held.size(-1), 1), held.size(-1)} {
+    if (held.size(-1) == 0) sizes[0] = c10::multiply_integers(held.sizes().begin(), held.sizes().end() - 1);
+  }
+  TensorRef Ref() const { return held.dim() == 2 ? Describe(held) : DescribeAs(held, sizes); }
+  at::Tensor held;
+  std::array<int64_t, 2> sizes;
+};
+
+// The transposed matrix.
+struct Transposed {
+  explicit Transposed(const TensorRef& matrix) : ref(matrix) {
+    sizes = {matrix.sizes[1], matrix.sizes[0]};
+    strides = matrix.strides != nullptr ? std::array<int64_t, 2>{matrix.strides[1], matrix.strides[0]}
+                                        : std::array<int64_t, 2>{1, matrix.sizes[1]};
+    ref.sizes = sizes.data();
+    ref.strides = strides.data();
+  }
+  TensorRef ref;
+  std::array<int64_t, 2> sizes;
+  std::array<int64_t, 2> strides;
+};
+
+// Tells profilers about a product that PyTorch's own devices run as an operator of its own. They compute the
+// number of operations from the sizes of the matrices. Inactive, it costs a few nanoseconds.
+#define XPUD_RECORD_PRODUCT(name, ...) RECORD_FUNCTION(name, (std::vector<c10::IValue>{__VA_ARGS__}))
+
+at::Tensor Linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  const bool has_bias = bias.has_value() && bias->defined();
+  if (weight.dim() == 1 || input.dim() == 0 || !IsServed(input)) {
+    const at::Tensor product = at::matmul(input, weight.t());
+    return has_bias ? product.add(*bias) : product;
+  }
+  TORCH_CHECK(weight.dim() == 2 && input.size(-1) == weight.size(1),
+              "mat1 and mat2 shapes cannot be multiplied (",
+              input.numel() / std::max<int64_t>(input.size(-1), 1), "x", input.size(-1), " and ",
+              weight.size(1), "x", weight.size(0), ")");
+  CheckTypes(input, weight);
+  c10::SmallVector<int64_t, 4> sizes(input.sizes());
+  sizes.back() = weight.size(0);
+  const std::array<int64_t, 2> matrix = {c10::multiply_integers(sizes.begin(), sizes.end() - 1),
+                                         sizes.back()};
+  if (has_bias) {
+    CheckTypes(*bias, input);
+    CheckAddend(*bias, matrix);
+  }
+  at::Tensor out = MakeEmpty(sizes, input.scalar_type(), input.device());
+  if (out.numel() == 0) return out;
+  if (input.size(-1) == 0) return has_bias ? out.copy_(*bias) : out.zero_();
+  const Rows rows(input);
+  const Transposed weights(Describe(weight));
+  Broadcast shape(matrix);
+  TensorRef addend;
+  if (has_bias) {
+    shape.Add(*bias);
+    addend = shape.Ref(0, *bias, *ToDType(bias->scalar_type()));
+  }
+  const auto launch = [&] {
+    LaunchProduct(DescribeAs(out, matrix), rows.Ref(), weights.ref, addend, 1, 1, DeviceIndexOf(out));
+  };
+  if (has_bias) {
+    XPUD_RECORD_PRODUCT("aten::addmm", *bias, input, weight);
+    launch();
+  } else {
+    XPUD_RECORD_PRODUCT("aten::mm", input, weight);
+    launch();
+  }
+  return out;
+}
+
+at::Tensor WeightGradient(const Rows& gradient, const Rows& input, const at::Tensor& weight) {
+  at::Tensor out = MakeEmpty(weight.sizes(), weight.scalar_type(), weight.device());
+  if (out.numel() == 0) return out;
+  if (input.sizes[0] == 0) return out.zero_();
+  const TensorRef plain = gradient.Ref();
+  const Transposed transposed(plain);
+  XPUD_RECORD_PRODUCT("aten::mm", gradient.held.view(gradient.sizes).t(), input.held);
+  LaunchProduct(Describe(out), transposed.ref, input.Ref(), {}, 0, 1, DeviceIndexOf(out));
+  return out;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> LinearBackward(const at::Tensor& self,
+                                                              const at::Tensor& gradient,
+                                                              const at::Tensor& weight,
+                                                              std::array<bool, 3> mask) {
+  at::Tensor input_gradient, weight_gradient, bias_gradient;
+  if (!IsServed(self) || weight.dim() == 1) {
+    const at::Tensor flat = gradient.reshape({-1, gradient.size(-1)});
+    if (mask[0]) input_gradient = at::matmul(gradient, weight.conj());
+    if (mask[1]) weight_gradient = flat.t().matmul(self.reshape({-1, self.size(-1)}).conj());
+    if (mask[2]) bias_gradient = flat.sum(0);
+    return {input_gradient, weight_gradient, bias_gradient};
+  }
+  const Rows rows(gradient);
+  if (mask[0]) {
+    input_gradient = MakeEmpty(self.sizes(), self.scalar_type(), self.device());
+    const std::array<int64_t, 2> sizes = {rows.sizes[0], weight.size(1)};
+    if (input_gradient.numel() > 0 && weight.size(0) == 0)
+      input_gradient.zero_();
+    else if (input_gradient.numel() > 0) {
+      XPUD_RECORD_PRODUCT("aten::mm", gradient, weight);
+      LaunchProduct(DescribeAs(input_gradient, sizes), rows.Ref(), Describe(weight), {}, 0, 1,
+                    DeviceIndexOf(self));
+    }
+  }
+  if (mask[1]) weight_gradient = WeightGradient(rows, Rows(self), weight);
+  if (mask[2]) bias_gradient = rows.held.reshape(rows.sizes).sum(0);
+  return {input_gradient, weight_gradient, bias_gradient};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("mm", XPUD_FN(Mm));
+  m.impl("addmm", XPUD_FN(Addmm));
+  m.impl("bmm", XPUD_FN(Bmm));
+  m.impl("baddbmm", XPUD_FN(Baddbmm));
+  m.impl("addmv", XPUD_FN(Addmv));
+  m.impl("dot", XPUD_FN(Dot));
+  m.impl("linear", XPUD_FN(Linear));
+  m.impl("linear_backward", XPUD_FN(LinearBackward));
+}
+
+}  // namespace
+}  // namespace xpud::shim
