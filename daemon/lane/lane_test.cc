@@ -13,7 +13,7 @@
 
 #include "daemon/lane/lanes.h"
 #include "daemon/lane/testing/memory_device.h"
-#include "daemon/scheduler/equal_shares.h"
+#include "daemon/scheduler/tenant_shares.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/base/clock.h"
@@ -40,7 +40,7 @@ struct Daemon {
   explicit Daemon(int devices, Lanes::Options options = {}) {
     std::vector<stream::DeviceState> states;
     for (int d = 0; d < devices; ++d) states.push_back(MakeDevice(static_cast<uint32_t>(d)));
-    options.policy = scheduler::EqualShares::Create;
+    options.policy = scheduler::TenantShares::Create;
     lanes = *Lanes::Create(std::move(states), registry, std::move(options));
   }
   std::shared_ptr<session::Session> Connect() {

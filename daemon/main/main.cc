@@ -23,7 +23,7 @@
 #include "daemon/executor/process/spawner.h"
 #include "daemon/lane/lanes.h"
 #include "daemon/main/reloader.h"
-#include "daemon/scheduler/equal_shares.h"
+#include "daemon/scheduler/tenant_shares.h"
 #include "daemon/service/control.h"
 #include "daemon/service/flight_dumps.h"
 #include "daemon/service/handed_sockets.h"
@@ -225,7 +225,7 @@ void DropUnusable(std::vector<stream::DeviceState>& devices) {
 lane::Lanes::Options LaneOptions(const Options& options, service::FlightDumps* dumps,
                                  service::Listener& listener) {
   lane::Lanes::Options lanes;
-  lanes.policy = scheduler::EqualShares::Create;
+  lanes.policy = scheduler::TenantShares::Create;
   lanes.stall_ns = Reloader::StallAfterNs(options);
   if (dumps != nullptr)
     lanes.on_crash = [dumps](uint32_t device, const records::EndedSession& session) {

@@ -8,10 +8,23 @@ void DeviceShare::Update(Account& account, const stream::DeviceWork& work) {
   if (work.used_ns != account.counted_ns) {
     if (work.ended_ns - account.work.ended_ns > kIdleForNs)
       account.used_ns = std::max(account.used_ns, floor_ns_);
-    account.used_ns += work.used_ns - account.counted_ns;
+    account.used_ns += (work.used_ns - account.counted_ns) * Policy::kNormalWeight / account.weight;
     account.counted_ns = work.used_ns;
   }
   account.work = work;
+}
+
+stream::DeviceWork DeviceShare::Total() const {
+  stream::DeviceWork total = gone_;
+  for (const Account& account : accounts_) {
+    const stream::DeviceWork& work = account.work;
+    total.used_ns += work.used_ns;
+    total.ended_ns = std::max(total.ended_ns, work.ended_ns);
+    const uint64_t since = work.occupied_since_ns;
+    if (since != 0 && (total.occupied_since_ns == 0 || since < total.occupied_since_ns))
+      total.occupied_since_ns = since;
+  }
+  return total;
 }
 
 void DeviceShare::BeginRound(uint64_t now_ns) {

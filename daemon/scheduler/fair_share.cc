@@ -36,10 +36,10 @@ void FairShare::Ran(Account& account, uint64_t start_ns, uint64_t end_ns) {
     account.awaited = false;
   }
   const uint64_t took = end_ns - start_ns;
-  account.used_ns += took;
+  account.used_ns += took * Policy::kNormalWeight / account.weight;
   account.typical_ns = std::max(took, account.typical_ns - account.typical_ns / 4);
   account.ended_ns = end_ns;
-  account.has_work = true;
+  if (!std::exchange(account.has_work, true)) ++with_work_;
 }
 
 }  // namespace xpud::scheduler

@@ -1,8 +1,8 @@
-// Gives sessions with work equal time of a lane, whatever their commands cost: on a synchronous device that
-// is the device's time, on an asynchronous one the time of submitting. A session that is a slice ahead of the
-// least served one waits. Idling saves up a little time, so that a session which pauses between its commands
-// (a trainer beside servers of large batches) is served at once when it continues; it saves up at most the
-// length of a long command.
+// Gives sessions, or tenants, with work time of a lane by their weights, whatever their commands cost: on a
+// synchronous device that is the device's time, on an asynchronous one the time of submitting. What follows
+// says session. One that is a slice ahead of the least served one waits. Idling saves up a little time, so
+// that a session which pauses between its commands (a trainer beside servers of large batches) is served at
+// once when it continues; it saves up at most the length of a long command.
 //
 // A long command is interrupted at most between its groups (on the CPU device). Before one begins, the device
 // is kept free for a moment for a session that was served less and stopped just now, because its next command
@@ -11,6 +11,9 @@
 
 #include <cstdint>
 #include <list>
+#include <utility>
+
+#include "daemon/scheduler/policy.h"
 
 namespace xpud::scheduler {
 
@@ -23,7 +26,8 @@ class FairShare {
 
   // One session's use of the device.
   struct Account {
-    uint64_t used_ns = 0;
+    uint32_t weight = Policy::kNormalWeight;
+    uint64_t used_ns = 0;     // as it is compared: for a weight of kNormalWeight
     uint64_t typical_ns = 0;  // length of its slices: the longest recent one, fading
     uint64_t ended_ns = 0;    // its last slice
     bool has_work = false;
@@ -34,22 +38,27 @@ class FairShare {
   // `now_ns`: a monotonic clock.
   FairShare(uint64_t slice_ns, uint64_t (*now_ns)()) : slice_ns_(slice_ns), now_ns_(now_ns) {}
 
-  Account& Add() {
-    accounts_.emplace_back().used_ns = floor_ns_;
+  Account& Add(uint32_t weight = Policy::kNormalWeight) {
+    accounts_.push_back({.weight = weight, .used_ns = floor_ns_});
     return accounts_.back();
   }
-  void Remove(const Account& account) {
+  void Remove(Account& account) {
+    WasIdle(account);
     accounts_.remove_if([&](const Account& each) { return &each == &account; });
   }
 
-  // Called once for each round of turns, before its first Ask.
+  // Called once for each round of turns, before its first Decide.
   void BeginRound();
   // Whether a session with work, or not known to have none, may run a slice now.
   Answer Decide(const Account& account);
   // The session ran a slice, at this time.
   void Ran(Account& account, uint64_t start_ns, uint64_t end_ns);
   // The session was allowed to run and had nothing to do.
-  void WasIdle(Account& account) { account.has_work = false; }
+  void WasIdle(Account& account) {
+    if (std::exchange(account.has_work, false)) --with_work_;
+  }
+  // Whether any session has work, as far as is known.
+  bool has_work() const { return with_work_ != 0; }
 
  private:
   Account* Awaited(const Account& account, uint64_t now_ns);
@@ -57,6 +66,7 @@ class FairShare {
   const uint64_t slice_ns_;
   uint64_t (*const now_ns_)();
   std::list<Account> accounts_;
+  int with_work_ = 0;
   uint64_t least_used_ns_ = UINT64_MAX;  // of sessions with work; UINT64_MAX if none has any
   uint64_t floor_ns_ = 0;                // its highest value so far, with which new sessions begin
 };

@@ -24,12 +24,12 @@ class Policy {
 
   // Kinds of sessions that a policy may serve differently. So far all sessions are of one.
   enum class Class : uint8_t { kNormal };
-  // What sessions weigh so far: a policy may give one of weight 2 twice as much.
-  static constexpr uint32_t kNormalWeight = 1;
+  // What tenants weigh so far. One of weight 200 gets twice as much.
+  static constexpr uint32_t kNormalWeight = 100;
 
   virtual ~Policy() = default;
 
-  // A session of this class, tenant and weight. Each policy says which of them it heeds.
+  // A session of this class and tenant, and the tenant's weight. Each policy says which of them it heeds.
   virtual Account& Add(Class of, const Tenant& tenant, uint32_t weight) = 0;
   virtual void Remove(Account& account) = 0;
   // Called before each round of turns: Update for each session, then BeginRound.

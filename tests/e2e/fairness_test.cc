@@ -1,14 +1,20 @@
-// How sessions share one device's time, measured in elements that their commands computed, so that the
-// machine's momentary speed does not matter.
+// How sessions and tenants share one device's time, measured in elements that their commands computed, so
+// that the machine's momentary speed does not matter.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/e2e/as_user.h"
 #include "tests/e2e/daemon_process.h"
 #include "xpud/tensor.h"
 
@@ -23,6 +29,17 @@ constexpr double kLightSeconds = 200e-6;
 constexpr int64_t kRatio = 10;
 constexpr milliseconds kWarmUp{200}, kAlone{300}, kBoth{600};
 constexpr int kRounds = 5;
+
+// The executor process of the CPU device competes for the cores, so a command's duration is not its cost.
+bool DurationsAreCosts() {
+  const char* const flags = std::getenv("XPUD_TEST_DAEMON_FLAGS");
+  return flags == nullptr || std::strstr(flags, "cuda") != nullptr;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
 
 // A session that always has a few commands of one cost queued.
 class Flood {
@@ -105,13 +122,35 @@ TEST(Fairness, CommandsThatCostTenToOneGetEqualTime) {
     std::printf("%.0f light and %.0f heavy commands a second: the heavy ones have %.1f%% of the time\n",
                 light_rate, heavy_rate, 100 * shares.back());
   }
-  std::sort(shares.begin(), shares.end());
-  const double share = shares[kRounds / 2];
-  // The executor process of the CPU device competes for the cores, so a command's duration is not its cost.
-  const char* const flags = std::getenv("XPUD_TEST_DAEMON_FLAGS");
-  if (flags != nullptr && std::strstr(flags, "cuda") == nullptr) return;
-  EXPECT_GT(share, 0.35);
-  EXPECT_LT(share, 0.65);
+  if (!DurationsAreCosts()) return;
+  EXPECT_GT(Median(shares), 0.35);
+  EXPECT_LT(Median(shares), 0.65);
+}
+
+TEST(Fairness, AUserWithThreeSessionsGetsNoMoreThanAUserWithOne) {
+  if (getuid() != 0) GTEST_SKIP() << "needs root, to connect as two users";
+  if (std::getenv("XPUD_TEST_REMOTE") != nullptr) GTEST_SKIP() << "users of this machine";
+  const DaemonProcess daemon({"--socket-mode", "0666"});
+  ASSERT_EQ(chmod(daemon.directory().c_str(), 0711), 0);
+  const int64_t elements = LightElements(daemon);
+  std::vector<std::unique_ptr<Flood>> floods;
+  for (const uid_t user : {61'001, 61'002, 61'002, 61'002})
+    floods.push_back(As(user, [&] { return std::make_unique<Flood>(daemon, elements); }));
+  for (const auto& flood : floods) flood->Run(kWarmUp);
+  std::vector<double> shares;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<double> rates(floods.size());
+    std::vector<std::thread> others;
+    for (size_t i = 1; i < floods.size(); ++i)
+      others.emplace_back([&, i] { rates[i] = floods[i]->Run(kBoth); });
+    rates[0] = floods[0]->Run(kBoth);
+    for (std::thread& other : others) other.join();
+    shares.push_back(rates[0] / (rates[0] + rates[1] + rates[2] + rates[3]));
+    std::printf("the user with one session has %.1f%% of the time\n", 100 * shares.back());
+  }
+  if (!DurationsAreCosts()) return;
+  EXPECT_GT(Median(shares), 0.35);
+  EXPECT_LT(Median(shares), 0.65);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "proto/transport/requests.h"
 #include "sdk/client/connect.h"
 #include "sdk/control/client.h"
+#include "tests/e2e/as_user.h"
 #include "tests/e2e/daemon_process.h"
 #include "xpud/tensor.h"
 
@@ -28,13 +29,6 @@ constexpr uid_t kUser = 61'001, kOther = 61'002;
 
 class UserView : public ::testing::Test {
  protected:
-  template <typename Task>
-  static auto As(uid_t user, Task task) {
-    EXPECT_EQ(seteuid(user), 0);
-    auto result = task();
-    EXPECT_EQ(seteuid(0), 0);
-    return result;
-  }
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "only root can be several users";
     if (std::getenv("XPUD_TEST_REMOTE") != nullptr) GTEST_SKIP() << "users of this machine";

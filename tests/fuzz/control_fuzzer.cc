@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "daemon/lane/testing/memory_device.h"
-#include "daemon/scheduler/equal_shares.h"
+#include "daemon/scheduler/tenant_shares.h"
 #include "daemon/service/control.h"
 #include "proto/base/check.h"
 #include "proto/base/text.h"
@@ -130,7 +130,7 @@ class Daemon {
     devices[0].device = std::make_unique<lane::MemoryDevice>(/*asynchronous=*/false, uint64_t{64} << 20);
     devices[0].pool = std::make_unique<memory::Pool>(*devices[0].device, 0);
     devices[0].library = *kernels::KernelLibrary::Create({});
-    lanes_ = *lane::Lanes::Create(std::move(devices), registry_, {.policy = scheduler::EqualShares::Create});
+    lanes_ = *lane::Lanes::Create(std::move(devices), registry_, {.policy = scheduler::TenantShares::Create});
     const auto session =
         *registry_.Add({1, {2}, "client"}, std::make_shared<handles::HostMemories>(0, false));
     std::shared_ptr<transport::ServerTransport> transport = *transport::ShmServer::Create(fds_);

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "daemon/lane/testing/memory_device.h"
-#include "daemon/scheduler/equal_shares.h"
+#include "daemon/scheduler/tenant_shares.h"
 #include "daemon/service/listener.h"
 #include "proto/base/check.h"
 #include "proto/base/text.h"
@@ -102,7 +102,7 @@ class Daemon {
     listener_ = *service::Listener::Create(listener);
     listener_->SetLimits({.exit_when_idle = {}, .host_memory = 2 * kHostBytes});
     lanes_ = *lane::Lanes::Create(std::move(devices), registry_,
-                                  {.policy = scheduler::EqualShares::Create,
+                                  {.policy = scheduler::TenantShares::Create,
                                    .on_close = [this](uint64_t session) { listener_->HangUp(session); }});
     std::thread([this] { listener_->Serve(*lanes_); }).detach();
   }

@@ -1,0 +1,70 @@
+#include "daemon/scheduler/tenant_shares.h"
+
+namespace xpud::scheduler {
+
+Policy::Account& TenantShares::Add(Class, const Tenant& tenant, uint32_t weight) {
+  Branch& branch = tenants_.try_emplace(tenant, *this, weight).first->second;
+  ++branch.sessions;
+  return accounts_.emplace_back(tenant, branch);
+}
+
+void TenantShares::Remove(Policy::Account& account) {
+  Account& removed = Of(account);
+  WasIdle(account);
+  removed.branch.lane_sessions.Remove(removed.lane);
+  removed.branch.device_sessions.Remove(removed.device);
+  if (--removed.branch.sessions == 0) {
+    lane_.Remove(removed.branch.lane);
+    device_.Remove(removed.branch.device);
+    tenants_.erase(removed.tenant);
+  }
+  accounts_.remove_if([&](const Account& each) { return &each == &removed; });
+}
+
+void TenantShares::Update(Policy::Account& account, const stream::DeviceWork& work) {
+  Of(account).branch.device_sessions.Update(Of(account).device, work);
+}
+
+void TenantShares::BeginRound(uint64_t now_ns) {
+  for (auto& [tenant, branch] : tenants_) {
+    branch.lane_sessions.BeginRound();
+    branch.device_sessions.BeginRound(now_ns);
+    device_.Update(branch.device, branch.device_sessions.Total());
+  }
+  lane_.BeginRound();
+  device_.BeginRound(now_ns);
+}
+
+Policy::Answer TenantShares::Decide(Policy::Account& account) {
+  const Account& asking = Of(account);
+  const Branch& branch = asking.branch;
+  if (device_.HoldsBack(branch.device) || branch.device_sessions.HoldsBack(asking.device)) {
+    WasIdle(account);
+    return Answer::kHoldBack;
+  }
+  FairShare::Answer answer = lane_.Decide(branch.lane);
+  if (answer == FairShare::Answer::kRun) answer = asking.branch.lane_sessions.Decide(asking.lane);
+  switch (answer) {
+    case FairShare::Answer::kNotYet:
+      return Answer::kHoldBack;
+    case FairShare::Answer::kAwaitAnother:
+      return Answer::kAwaitAnother;
+    case FairShare::Answer::kRun:
+      break;
+  }
+  return Answer::kRun;
+}
+
+void TenantShares::Ran(Policy::Account& account, uint64_t began_ns, uint64_t ended_ns) {
+  const Account& ran = Of(account);
+  lane_.Ran(ran.branch.lane, began_ns, ended_ns);
+  ran.branch.lane_sessions.Ran(ran.lane, began_ns, ended_ns);
+}
+
+void TenantShares::WasIdle(Policy::Account& account) {
+  const Account& idle = Of(account);
+  idle.branch.lane_sessions.WasIdle(idle.lane);
+  if (!idle.branch.lane_sessions.has_work()) lane_.WasIdle(idle.branch.lane);
+}
+
+}  // namespace xpud::scheduler

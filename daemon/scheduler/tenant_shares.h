@@ -1,0 +1,72 @@
+// Tenants that have work get parts of a lane's time (FairShare), and on an asynchronous device also of the
+// device's (DeviceShare), by their weights. The sessions of a tenant share its part equally. What a tenant
+// leaves idle goes to the others. Classes make no difference.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+
+#include "daemon/scheduler/device_share.h"
+#include "daemon/scheduler/fair_share.h"
+#include "daemon/scheduler/policy.h"
+#include "proto/base/clock.h"
+
+namespace xpud::scheduler {
+
+class TenantShares final : public Policy {
+ public:
+  static std::unique_ptr<Policy> Create(uint64_t slice_ns) {
+    return std::make_unique<TenantShares>(slice_ns, NowNs);
+  }
+  // `now_ns`: a monotonic clock.
+  TenantShares(uint64_t slice_ns, uint64_t (*now_ns)())
+      : slice_ns_(slice_ns), now_ns_(now_ns), lane_(slice_ns, now_ns) {}
+
+  // The weight is the tenant's, as of its first session.
+  Policy::Account& Add(Class of, const Tenant& tenant, uint32_t weight) override;
+  void Remove(Policy::Account& account) override;
+  void Update(Policy::Account& account, const stream::DeviceWork& work) override;
+  void BeginRound(uint64_t now_ns) override;
+  Answer Decide(Policy::Account& account) override;
+  void Ran(Policy::Account& account, uint64_t began_ns, uint64_t ended_ns) override;
+  void WasIdle(Policy::Account& account) override;
+
+ private:
+  // A tenant that has sessions: its accounts among the tenants, and its sessions' among each other.
+  struct Branch {
+    Branch(TenantShares& shares, uint32_t weight)
+        : lane(shares.lane_.Add(weight)),
+          device(shares.device_.Add(weight)),
+          lane_sessions(shares.slice_ns_, shares.now_ns_) {}
+
+    FairShare::Account& lane;
+    DeviceShare::Account& device;
+    FairShare lane_sessions;
+    DeviceShare device_sessions;
+    int sessions = 0;
+  };
+  struct Account final : Policy::Account {
+    Account(const Tenant& of, Branch& branch_of)
+        : tenant(of),
+          branch(branch_of),
+          lane(branch_of.lane_sessions.Add()),
+          device(branch_of.device_sessions.Add()) {}
+
+    const Tenant tenant;
+    Branch& branch;
+    FairShare::Account& lane;
+    DeviceShare::Account& device;
+  };
+  static Account& Of(Policy::Account& account) { return static_cast<Account&>(account); }
+
+  const uint64_t slice_ns_;
+  uint64_t (*const now_ns_)();
+  FairShare lane_;
+  DeviceShare device_;
+  std::map<Tenant, Branch> tenants_;
+  std::list<Account> accounts_;
+};
+
+}  // namespace xpud::scheduler
