@@ -28,10 +28,10 @@ constexpr std::chrono::microseconds kWatchPause{30};
 constexpr long kMinPeerPauseNs = 30'000, kMaxPeerPauseNs = 1'000'000;
 constexpr auto kMaxWaitAtEnd = std::chrono::seconds(2);
 
+// With the data 0: see Turns.
 void AddToEpoll(int epoll, int fd) {
   epoll_event event = {};
   event.events = EPOLLIN;
-  event.data.fd = fd;
   epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
@@ -39,25 +39,28 @@ void AddToEpoll(int epoll, int fd) {
 
 absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(stream::DeviceState state, uint32_t index,
                                                    session::Registry& registry, Options options) {
-  std::unique_ptr<Lane> lane(new Lane(std::move(state), index, registry, std::move(options)));
-  lane->inbox_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  lane->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
-  if (!lane->inbox_.valid() || !lane->epoll_.valid())
-    return absl::ErrnoToStatus(errno, "eventfd or epoll_create1 failed");
+  UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC)), inbox(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!inbox.valid() || !epoll.valid()) return absl::ErrnoToStatus(errno, "eventfd or epoll_create1 failed");
+  std::unique_ptr<Lane> lane(
+      new Lane(std::move(state), index, registry, std::move(options), std::move(epoll), std::move(inbox)));
   AddToEpoll(lane->epoll_.get(), lane->inbox_.get());
   ASSIGN_OR_RETURN(lane->thread_,
                    StartThread(absl::StrCat("xpud-lane-", index), [raw = lane.get()] { raw->Main(); }));
   return lane;
 }
 
-Lane::Lane(stream::DeviceState state, uint32_t index, session::Registry& registry, Options options)
+Lane::Lane(stream::DeviceState state, uint32_t index, session::Registry& registry, Options options,
+           UniqueFd epoll, UniqueFd inbox)
     : options_(std::move(options)),
       index_(index),
       registry_(registry),
+      inbox_(std::move(inbox)),
+      epoll_(std::move(epoll)),
       state_(std::move(state)),
       properties_(state_.device->properties()),
       spin_(properties_.kind == "gpu" ? spin::kGpuLane : spin::kLane),
       policy_(*options_.policy),
+      turns_(epoll_.get(), policy_),
       profiles_(*state_.device, [this] { Wake(); }),
       stalls_(options_.stall_ns, index, registry.events()) {}
 
@@ -116,28 +119,19 @@ absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
                    DeviceSession::Create(session, index_, state_, transport, registry_.table_space()));
   if (const auto quota = session->quota(index_)) state_.pool->ledger().SetQuota(opened->account(), quota);
   session->SetOpen(index_, transport);
-  AddToEpoll(epoll_.get(), opened->transport().doorbell());
   profiles_.Add(*opened);
-  sessions_.emplace(session->id(), opened.get());
-  turns_.push_back({std::move(opened), &policy_.Add(scheduler::Policy::Class::kNormal, session->peer().tenant,
-                                                    scheduler::Policy::kNormalWeight)});
+  turns_.Add(std::move(opened), policy_.Add(scheduler::Policy::Class::kNormal, session->peer().tenant,
+                                            scheduler::Policy::kNormalWeight));
   return absl::OkStatus();
 }
 
 void Lane::Close(uint64_t id, const std::string& reason, bool fault) {
-  const auto found = sessions_.find(id);
-  if (found == sessions_.end()) return;
-  found->second->transport().Close(reason, ends_ ? transport::kDaemonEnded : transport::kSessionClosed);
-  profiles_.Remove(*found->second);
-  Archive(*found->second, reason, fault);
-  const auto turn = std::find_if(turns_.begin(), turns_.end(),
-                                 [&](const Turn& each) { return each.session.get() == found->second; });
-  sessions_.erase(found);
-  policy_.Remove(*turn->account);
-  std::unique_ptr<DeviceSession> session = std::move(turn->session);
-  turns_.erase(turn);
-  // Closing our descriptor would not do: the client has another one of the same eventfd, and may signal it.
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session->transport().doorbell(), nullptr);
+  DeviceSession* const closed = turns_.Find(id);
+  if (closed == nullptr) return;
+  closed->transport().Close(reason, ends_ ? transport::kDaemonEnded : transport::kSessionClosed);
+  profiles_.Remove(*closed);
+  Archive(*closed, reason, fault);
+  std::unique_ptr<DeviceSession> session = turns_.Remove(id);
   if (!EndSession(*session)) ending_.push_back(std::move(session));
 }
 
@@ -160,15 +154,6 @@ void Lane::Archive(DeviceSession& session, const std::string& reason, bool fault
   if (fault || unfinished) options_.on_crash(index_, ended_.sessions().back());
 }
 
-session::DeviceSession* Lane::Find(uint64_t session) {
-  const auto found = sessions_.find(session);
-  return found == sessions_.end() ? nullptr : found->second;
-}
-
-void Lane::ForEach(absl::FunctionRef<void(const DeviceSession&)> visit) const {
-  for (const Turn& turn : turns_) visit(*turn.session);
-}
-
 bool Lane::EndSession(DeviceSession& session) {
   if (!session.End()) return false;
   tenants_.Of(session.peer().tenant).counters += session.counters();
@@ -182,11 +167,11 @@ bool Lane::RunEnding() {
 TenantTotals Lane::Tenants() const {
   TenantTotals totals = tenants_;
   for (const auto& session : ending_) totals.Of(session->peer().tenant).counters += session->counters();
-  for (const Turn& turn : turns_) {
-    TenantTotal& total = totals.Of(turn.session->peer().tenant);
-    total.counters += turn.session->counters();
-    total.memory_bytes += turn.session->allocated_bytes();
-  }
+  turns_.ForEach([&](const DeviceSession& session) {
+    TenantTotal& total = totals.Of(session.peer().tenant);
+    total.counters += session.counters();
+    total.memory_bytes += session.allocated_bytes();
+  });
   return totals;
 }
 
@@ -213,7 +198,7 @@ std::string Lane::OthersAtWork(const DeviceSession& session) const {
   constexpr int kNamed = 3;
   std::string text;
   int others = 0;
-  for (const Turn& turn : turns_) {
+  for (const Turns::Turn& turn : turns_.awake()) {
     const DeviceSession& other = *turn.session;
     const DeviceSession::WaitState state = other.wait_state();
     if (&other == &session || !(state.has_commands || state.device_works) || ++others > kNamed) continue;
@@ -227,11 +212,10 @@ std::string Lane::OthersAtWork(const DeviceSession& session) const {
 void Lane::WatchStalls() {
   const uint64_t now = NowNs();
   if (!stalls_.IsDue(now)) return;
-  for (const Turn& turn : turns_) {
-    const DeviceSession& session = *turn.session;
+  turns_.ForEach([&](const DeviceSession& session) {
     stalls_.Look(session.peer(), session.id(), session.wait_state(), now,
                  [&] { return OthersAtWork(session); });
-  }
+  });
   stalls_.Looked(now);
 }
 
@@ -265,7 +249,7 @@ bool Lane::RunTasks() {
   return true;
 }
 
-absl::StatusOr<bool> Lane::RunTurn(const Turn& turn) {
+absl::StatusOr<bool> Lane::RunTurn(Turns::Turn& turn, uint64_t now_ns) {
   DeviceSession& session = *turn.session;
   const uint64_t before = session.counters().busy_ns;
   session.Poll();
@@ -273,6 +257,7 @@ absl::StatusOr<bool> Lane::RunTurn(const Turn& turn) {
     case scheduler::Policy::Answer::kHoldBack:
       held_back_ = true;
       session.HoldBack();
+      Turns::Took(turn, /*busy=*/true, now_ns);
       return session.counters().busy_ns != before;
     case scheduler::Policy::Answer::kAwaitAnother:
       return true;
@@ -285,31 +270,34 @@ absl::StatusOr<bool> Lane::RunTurn(const Turn& turn) {
     policy_.Ran(*turn.account, session.slice_began_ns(), session.slice_ended_ns());
   else
     policy_.WasIdle(*turn.account);
+  Turns::Took(turn, worked || session.under_way(), now_ns);
   return worked || session.counters().busy_ns != before;
 }
 
 bool Lane::RunSessions() {
   held_back_ = false;
   if (turns_.empty()) return false;
-  for (const Turn& turn : turns_) policy_.Update(*turn.account, turn.session->work());
-  policy_.BeginRound(NowNs());
+  const uint64_t now = NowNs();
+  turns_.WakeRung(now);
+  for (const Turns::Turn& turn : turns_.awake()) policy_.Update(*turn.account, turn.session->work());
+  policy_.BeginRound(now);
   bool worked = false;
-  for (size_t i = 0; i < turns_.size(); ++i) {
-    const auto ran = RunTurn(turns_[i]);
-    if (ran.ok()) {
+  for (auto next = turns_.awake().begin(); next != turns_.awake().end();) {
+    Turns::Turn& turn = *next++;
+    const auto ran = RunTurn(turn, now);
+    if (ran.ok())
       worked |= *ran;
-      continue;
-    }
-    CloseForFault(turns_[i].session->id(), std::string(ran.status().message()));
-    --i;
+    else
+      CloseForFault(turn.session->id(), std::string(ran.status().message()));
   }
+  turns_.RestIdle(now);
   return worked;
 }
 
 Lane::Pending Lane::FindPending() const {
   if (held_back_ || !ending_.empty() || profiles_.is_settling()) return Pending::kDevice;
   Pending pending = Pending::kNothing;
-  for (const Turn& turn : turns_) {
+  for (const Turns::Turn& turn : turns_.awake()) {
     if (!turn.session->under_way()) continue;
     if (!turn.session->awaits_peer_only()) return Pending::kDevice;
     pending = Pending::kPeer;
@@ -318,18 +306,14 @@ Lane::Pending Lane::FindPending() const {
 }
 
 bool Lane::Sleep(const timespec* timeout) {
-  for (const Turn& turn : turns_) turn.session->transport().SayAsleep();
-  if (!turns_.empty()) turns_.front().session->transport().BarrierBeforeSleep();
-  bool arrived = has_tasks_.load(std::memory_order_acquire);
-  for (const Turn& turn : turns_) arrived |= turn.session->HasCommands();
+  bool arrived = turns_.PrepareSleep() || has_tasks_.load(std::memory_order_acquire);
   if (!arrived) {
     pollfd readable = {epoll_.get(), POLLIN, 0};
     arrived = ppoll(&readable, 1, timeout, nullptr) != 0;
   }
   eventfd_t count;
   eventfd_read(inbox_.get(), &count);
-  const uint64_t now = NowNs();
-  for (const Turn& turn : turns_) turn.session->Awake(now);
+  turns_.EndSleep(NowNs());
   return arrived;
 }
 
@@ -364,9 +348,10 @@ void Lane::Main() {
     // Both conditions: a thread that was off its core for a while has not observed that time as idle.
     if (idle_polls < kIdlePolls || spins) continue;
     timespec pause = {0, peer_pause_ns};
-    const bool watched = stalls_.watches() && std::ranges::any_of(turns_, [](const Turn& turn) {
-                           return turn.session->wait_state().since_ns != 0;
-                         });
+    const bool watched =
+        stalls_.watches() && std::ranges::any_of(turns_.awake(), [](const Turns::Turn& turn) {
+          return turn.session->wait_state().since_ns != 0;
+        });
     if (watched && pending != Pending::kPeer) {
       const uint64_t period = std::max(stalls_.period_ns(), uint64_t{100'000'000});
       pause = {static_cast<time_t>(period / 1'000'000'000), static_cast<long>(period % 1'000'000'000)};
@@ -377,7 +362,9 @@ void Lane::Main() {
     peer_pause_ns = std::min(2 * peer_pause_ns, kMaxPeerPauseNs);
   }
   ends_ = true;
-  while (!turns_.empty()) Close(turns_.back().session->id(), "the xpud daemon is ending");
+  std::vector<uint64_t> open;
+  turns_.ForEach([&](const DeviceSession& session) { open.push_back(session.id()); });
+  for (const uint64_t session : open) Close(session, "the xpud daemon is ending");
   const auto until = Clock::now() + kMaxWaitAtEnd;
   while (!ending_.empty() && Clock::now() < until) {
     PollDevice();

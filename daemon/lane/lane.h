@@ -16,12 +16,12 @@
 #include <thread>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "daemon/lane/profile_desk.h"
 #include "daemon/lane/reader_budget.h"
 #include "daemon/lane/stall_watch.h"
+#include "daemon/lane/turns.h"
 #include "daemon/records/archive.h"
 #include "daemon/scheduler/policy.h"
 #include "daemon/session/device_session.h"
@@ -79,9 +79,11 @@ class Lane {
                     const std::shared_ptr<transport::ServerTransport>& transport);
   // Closes a session's part on this device, if there is one. `fault`: because of what it did.
   void Close(uint64_t session, const std::string& reason, bool fault = false);
-  session::DeviceSession* Find(uint64_t session);
-  // Calls `visit` for each session.
-  void ForEach(absl::FunctionRef<void(const session::DeviceSession&)> visit) const;
+  session::DeviceSession* Find(uint64_t session) const { return turns_.Find(session); }
+  // Calls `visit` for each session, by id.
+  void ForEach(absl::FunctionRef<void(const session::DeviceSession&)> visit) const { turns_.ForEach(visit); }
+  // How many sessions have turns; the others sleep.
+  size_t awake_sessions() const { return turns_.awake().size(); }
   stream::DeviceState& state() { return state_; }
   // The memory and counters of each tenant, ended sessions included.
   TenantTotals Tenants() const;
@@ -92,17 +94,14 @@ class Lane {
   const StallWatch& stalls() const { return stalls_; }
 
  private:
-  struct Turn {
-    std::unique_ptr<session::DeviceSession> session;
-    scheduler::Policy::Account* account;
-  };
   struct Alarm {
     int fd = -1;
     uint64_t replaced = 0;
     bool operator==(const Alarm&) const = default;
   };
 
-  Lane(stream::DeviceState state, uint32_t index, session::Registry& registry, Options options);
+  Lane(stream::DeviceState state, uint32_t index, session::Registry& registry, Options options,
+       UniqueFd epoll, UniqueFd inbox);
   void Main();
   bool RunTasks();
   // Checks the device, and closes the sessions that took it down.
@@ -121,7 +120,7 @@ class Lane {
   // Runs a slice of each session whose turn it is. Returns whether any command ran.
   bool RunSessions();
   // Returns whether the session or the device worked, or will after another session.
-  absl::StatusOr<bool> RunTurn(const Turn& turn);
+  absl::StatusOr<bool> RunTurn(Turns::Turn& turn, uint64_t now_ns);
   // What may happen without waking the lane.
   enum class Pending {
     kNothing,
@@ -151,9 +150,8 @@ class Lane {
   const executor::DeviceProperties properties_;
   const SpinTime spin_;  // before an idle lane sleeps
   scheduler::Policy& policy_;
-  std::vector<Turn> turns_;
-  bool ends_ = false;  // the daemon ends, and with it the sessions that are still open
-  absl::flat_hash_map<uint64_t, session::DeviceSession*> sessions_;
+  Turns turns_;
+  bool ends_ = false;       // the daemon ends, and with it the sessions that are still open
   bool held_back_ = false;  // a session in this round, in favour of another one
   // Closed, and the device still works for them.
   std::vector<std::unique_ptr<session::DeviceSession>> ending_;

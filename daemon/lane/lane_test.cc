@@ -280,6 +280,99 @@ TEST(Lanes, SessionsComeAndGoWhileTheyWaitForEachOthersDevices) {
   EXPECT_EQ(left, 0u);
 }
 
+// A client that sends commands all the time, so that its lane does not sleep.
+class Flood {
+ public:
+  Flood(Daemon& daemon, const std::shared_ptr<session::Session>& session)
+      : client_(daemon, session), thread_([this] {
+          while (!ends_.load()) EXPECT_TRUE(client_.Completes(client_.SendNop()));
+        }) {}
+  ~Flood() {
+    ends_.store(true);
+    thread_.join();
+  }
+
+ private:
+  Client client_;
+  std::atomic<bool> ends_{false};
+  std::thread thread_;
+};
+
+class SleepingSessions : public ::testing::Test {
+ protected:
+  static constexpr size_t kIdle = 40;
+
+  SleepingSessions() {
+    for (size_t i = 0; i < kIdle; ++i) {
+      sessions_.push_back(daemon_.Connect());
+      clients_.push_back(std::make_unique<Client>(daemon_, sessions_.back()));
+    }
+  }
+  size_t Awake() {
+    Lane& lane = (*daemon_.lanes)[0];
+    size_t awake = 0;
+    lane.Call([&] { awake = lane.awake_sessions(); });
+    return awake;
+  }
+  // Whether the idle sessions fall asleep, within 10 s.
+  bool FallAsleep() {
+    for (int i = 0; i < 1000 && Awake() > Turns::kKeptAwake; ++i)
+      std::this_thread::sleep_for(milliseconds(10));
+    return Awake() <= Turns::kKeptAwake;
+  }
+
+  Daemon daemon_{1};
+  std::vector<std::shared_ptr<session::Session>> sessions_;
+  std::vector<std::unique_ptr<Client>> clients_;
+};
+
+TEST_F(SleepingSessions, EachWakesForItsOwnCommands) {
+  const Flood flood(daemon_, daemon_.Connect());
+  ASSERT_TRUE(FallAsleep());
+  for (const auto& client : clients_) EXPECT_TRUE(client->Completes(client->SendNop()));
+  EXPECT_TRUE(FallAsleep());
+}
+
+TEST_F(SleepingSessions, EachWakesAlsoWhenTheLaneSleeps) {
+  {
+    const Flood flood(daemon_, daemon_.Connect());
+    ASSERT_TRUE(FallAsleep());
+  }
+  std::this_thread::sleep_for(milliseconds(20));  // the lane sleeps by now
+  for (const auto& client : clients_) {
+    EXPECT_TRUE(client->Completes(client->SendNop()));
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+}
+
+TEST_F(SleepingSessions, AreClosedAsOthersAre) {
+  {
+    const Flood flood(daemon_, daemon_.Connect());
+    ASSERT_TRUE(FallAsleep());
+    daemon_.lanes->Close(*sessions_[0], "it hung up");
+    EXPECT_THAT(clients_[0]->Fate(), HasSubstr("it hung up"));
+    eventfd_write(clients_[0]->doorbell.get(), 1);
+    clients_[1]->SendBreach();
+    EXPECT_THAT(clients_[1]->Fate(), HasSubstr("a queue does not exist"));
+  }
+  daemon_.lanes.reset();
+  for (size_t i = 2; i < kIdle; ++i) EXPECT_THAT(clients_[i]->Fate(), HasSubstr("ending"));
+}
+
+TEST_F(SleepingSessions, LoseNoCommandWhenTheyFallAsleepAndWakeAtOnce) {
+  const Flood flood(daemon_, daemon_.Connect());
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int round = 0; round < 40; ++round) {
+        // About as long as it takes until they may sleep.
+        std::this_thread::sleep_for(std::chrono::microseconds(9'000 + 97 * ((17 * round + 5 * t) % 40)));
+        for (size_t i = t; i < kIdle; i += 4) EXPECT_TRUE(clients_[i]->Completes(clients_[i]->SendNop()));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(ReaderBudgetTest, ReadersGetOneHundredthOfTheTime) {
   ReaderBudget budget;
   EXPECT_EQ(budget.due_ns(), 0u);

@@ -9,18 +9,17 @@ void DeviceShare::Update(Account& account, const stream::DeviceWork& work) {
     if (work.ended_ns - account.work.ended_ns > kIdleForNs)
       account.used_ns = std::max(account.used_ns, floor_ns_);
     account.used_ns += (work.used_ns - account.counted_ns) * Policy::kNormalWeight / account.weight;
+    total_ns_ += work.used_ns - account.counted_ns;
     account.counted_ns = work.used_ns;
   }
   account.work = work;
+  ended_ns_ = std::max(ended_ns_, work.ended_ns);
 }
 
 stream::DeviceWork DeviceShare::Total() const {
-  stream::DeviceWork total = gone_;
+  stream::DeviceWork total = {.used_ns = total_ns_, .ended_ns = ended_ns_};
   for (const Account& account : accounts_) {
-    const stream::DeviceWork& work = account.work;
-    total.used_ns += work.used_ns;
-    total.ended_ns = std::max(total.ended_ns, work.ended_ns);
-    const uint64_t since = work.occupied_since_ns;
+    const uint64_t since = account.work.occupied_since_ns;
     if (since != 0 && (total.occupied_since_ns == 0 || since < total.occupied_since_ns))
       total.occupied_since_ns = since;
   }

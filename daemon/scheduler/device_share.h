@@ -8,10 +8,9 @@
 // kMaxDebtNs. REQUIRES: the lane's thread.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <list>
 
+#include "daemon/scheduler/account_list.h"
 #include "daemon/scheduler/policy.h"
 #include "daemon/stream/device_time.h"
 
@@ -25,7 +24,7 @@ class DeviceShare {
   static constexpr uint64_t kIdleForNs = 50'000'000;  // no work has ended for this long
 
   // One session's use of the device.
-  struct Account {
+  struct Account : AccountList<Account>::Entry {
     uint32_t weight = Policy::kNormalWeight;
     uint64_t used_ns = 0;     // as it is compared: for a weight of kNormalWeight
     uint64_t counted_ns = 0;  // of DeviceWork::used_ns
@@ -33,29 +32,30 @@ class DeviceShare {
   };
 
   Account& Add(uint32_t weight = Policy::kNormalWeight) {
-    accounts_.push_back({.weight = weight, .used_ns = floor_ns_});
-    return accounts_.back();
+    Account& added = accounts_.Add();
+    added.weight = weight;
+    added.used_ns = floor_ns_;
+    return added;
   }
-  void Remove(const Account& account) {
-    gone_.used_ns += account.counted_ns;
-    gone_.ended_ns = std::max(gone_.ended_ns, account.work.ended_ns);
-    accounts_.remove_if([&](const Account& each) { return &each == &account; });
-  }
+  void Remove(Account& account) { accounts_.Remove(account); }
+  // The session, for which the device has no work, is left out of the rounds until it wakes.
+  void Rests(Account& account) { accounts_.Rests(account); }
+  void Wakes(Account& account) { accounts_.Wakes(account); }
 
   // Takes the device's work for the session. Called for each account, then BeginRound, then HoldsBack.
   void Update(Account& account, const stream::DeviceWork& work);
   void BeginRound(uint64_t now_ns);
-  // The work of all accounts, those that are gone included, as if they were one session.
+  // The work of all sessions, those that have gone included, as if they were one.
   stream::DeviceWork Total() const;
   bool HoldsBack(const Account& account) const {
     return account.used_ns > kMaxAheadNs && account.used_ns - kMaxAheadNs > least_used_ns_;
   }
 
  private:
-  std::list<Account> accounts_;
-  stream::DeviceWork gone_;              // of removed accounts
-  uint64_t least_used_ns_ = UINT64_MAX;  // of sessions that keep it busy; UINT64_MAX if none does
-  uint64_t floor_ns_ = 0;                // the highest value so far of the least used of all with work
+  AccountList<Account> accounts_;
+  uint64_t total_ns_ = 0, ended_ns_ = 0;  // of all sessions, those that have gone included
+  uint64_t least_used_ns_ = UINT64_MAX;   // of sessions that keep it busy; UINT64_MAX if none does
+  uint64_t floor_ns_ = 0;                 // the highest value so far of the least used of all with work
 };
 
 }  // namespace xpud::scheduler

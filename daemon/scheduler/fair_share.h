@@ -10,9 +10,9 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <utility>
 
+#include "daemon/scheduler/account_list.h"
 #include "daemon/scheduler/policy.h"
 
 namespace xpud::scheduler {
@@ -25,7 +25,7 @@ class FairShare {
   static constexpr uint64_t kMaxCreditNs = 20'000'000;  // time that idling saves up
 
   // One session's use of the device.
-  struct Account {
+  struct Account : AccountList<Account>::Entry {
     uint32_t weight = Policy::kNormalWeight;
     uint64_t used_ns = 0;     // as it is compared: for a weight of kNormalWeight
     uint64_t typical_ns = 0;  // length of its slices: the longest recent one, fading
@@ -39,13 +39,21 @@ class FairShare {
   FairShare(uint64_t slice_ns, uint64_t (*now_ns)()) : slice_ns_(slice_ns), now_ns_(now_ns) {}
 
   Account& Add(uint32_t weight = Policy::kNormalWeight) {
-    accounts_.push_back({.weight = weight, .used_ns = floor_ns_});
-    return accounts_.back();
+    Account& added = accounts_.Add();
+    added.weight = weight;
+    added.used_ns = floor_ns_;
+    return added;
   }
   void Remove(Account& account) {
     WasIdle(account);
-    accounts_.remove_if([&](const Account& each) { return &each == &account; });
+    accounts_.Remove(account);
   }
+  // The session is left out of the rounds until it wakes.
+  void Rests(Account& account) {
+    WasIdle(account);
+    accounts_.Rests(account);
+  }
+  void Wakes(Account& account) { accounts_.Wakes(account); }
 
   // Called once for each round of turns, before its first Decide.
   void BeginRound();
@@ -65,7 +73,7 @@ class FairShare {
 
   const uint64_t slice_ns_;
   uint64_t (*const now_ns_)();
-  std::list<Account> accounts_;
+  AccountList<Account> accounts_;
   int with_work_ = 0;
   uint64_t least_used_ns_ = UINT64_MAX;  // of sessions with work; UINT64_MAX if none has any
   uint64_t floor_ns_ = 0;                // its highest value so far, with which new sessions begin

@@ -41,6 +41,9 @@ class Policy {
   virtual void Ran(Account& account, uint64_t began_ns, uint64_t ended_ns) = 0;
   // The session was allowed to run, and had nothing to do.
   virtual void WasIdle(Account& account) = 0;
+  // The session, which was idle, is asked about no more until it wakes.
+  virtual void Rests(Account& account) = 0;
+  virtual void Wakes(Account& account) = 0;
 };
 
 }  // namespace xpud::scheduler

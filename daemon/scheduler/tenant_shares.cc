@@ -5,12 +5,16 @@ namespace xpud::scheduler {
 Policy::Account& TenantShares::Add(Class, const Tenant& tenant, uint32_t weight) {
   Branch& branch = tenants_.try_emplace(tenant, *this, weight).first->second;
   ++branch.sessions;
-  return accounts_.emplace_back(tenant, branch);
+  Account& added = accounts_.emplace_back(tenant, branch);
+  added.at = std::prev(accounts_.end());
+  Woke(branch);
+  return added;
 }
 
 void TenantShares::Remove(Policy::Account& account) {
   Account& removed = Of(account);
   WasIdle(account);
+  if (!removed.rests) Rested(removed.branch);
   removed.branch.lane_sessions.Remove(removed.lane);
   removed.branch.device_sessions.Remove(removed.device);
   if (--removed.branch.sessions == 0) {
@@ -18,7 +22,7 @@ void TenantShares::Remove(Policy::Account& account) {
     device_.Remove(removed.branch.device);
     tenants_.erase(removed.tenant);
   }
-  accounts_.remove_if([&](const Account& each) { return &each == &removed; });
+  accounts_.erase(removed.at);
 }
 
 void TenantShares::Update(Policy::Account& account, const stream::DeviceWork& work) {
@@ -26,10 +30,10 @@ void TenantShares::Update(Policy::Account& account, const stream::DeviceWork& wo
 }
 
 void TenantShares::BeginRound(uint64_t now_ns) {
-  for (auto& [tenant, branch] : tenants_) {
-    branch.lane_sessions.BeginRound();
-    branch.device_sessions.BeginRound(now_ns);
-    device_.Update(branch.device, branch.device_sessions.Total());
+  for (Branch* const branch : branches_) {
+    branch->lane_sessions.BeginRound();
+    branch->device_sessions.BeginRound(now_ns);
+    device_.Update(branch->device, branch->device_sessions.Total());
   }
   lane_.BeginRound();
   device_.BeginRound(now_ns);
@@ -59,6 +63,36 @@ void TenantShares::Ran(Policy::Account& account, uint64_t began_ns, uint64_t end
   const Account& ran = Of(account);
   lane_.Ran(ran.branch.lane, began_ns, ended_ns);
   ran.branch.lane_sessions.Ran(ran.lane, began_ns, ended_ns);
+}
+
+void TenantShares::Woke(Branch& branch) {
+  if (branch.awake++ != 0) return;
+  branch.at = branches_.insert(branches_.end(), &branch);
+  lane_.Wakes(branch.lane);
+  device_.Wakes(branch.device);
+}
+
+void TenantShares::Rested(Branch& branch) {
+  if (--branch.awake != 0) return;
+  branches_.erase(branch.at);
+  lane_.Rests(branch.lane);
+  device_.Rests(branch.device);
+}
+
+void TenantShares::Rests(Policy::Account& account) {
+  Account& idle = Of(account);
+  idle.rests = true;
+  idle.branch.lane_sessions.Rests(idle.lane);
+  idle.branch.device_sessions.Rests(idle.device);
+  Rested(idle.branch);
+}
+
+void TenantShares::Wakes(Policy::Account& account) {
+  Account& woken = Of(account);
+  woken.rests = false;
+  woken.branch.lane_sessions.Wakes(woken.lane);
+  woken.branch.device_sessions.Wakes(woken.device);
+  Woke(woken.branch);
 }
 
 void TenantShares::WasIdle(Policy::Account& account) {

@@ -32,6 +32,8 @@ class TenantShares final : public Policy {
   Answer Decide(Policy::Account& account) override;
   void Ran(Policy::Account& account, uint64_t began_ns, uint64_t ended_ns) override;
   void WasIdle(Policy::Account& account) override;
+  void Rests(Policy::Account& account) override;
+  void Wakes(Policy::Account& account) override;
 
  private:
   // A tenant that has sessions: its accounts among the tenants, and its sessions' among each other.
@@ -45,7 +47,8 @@ class TenantShares final : public Policy {
     DeviceShare::Account& device;
     FairShare lane_sessions;
     DeviceShare device_sessions;
-    int sessions = 0;
+    int sessions = 0, awake = 0;
+    std::list<Branch*>::iterator at;  // in branches_, while any of its sessions is awake
   };
   struct Account final : Policy::Account {
     Account(const Tenant& of, Branch& branch_of)
@@ -58,7 +61,12 @@ class TenantShares final : public Policy {
     Branch& branch;
     FairShare::Account& lane;
     DeviceShare::Account& device;
+    bool rests = false;
+    std::list<Account>::iterator at;
   };
+  // A session of the tenant is awake, or no longer.
+  void Woke(Branch& branch);
+  void Rested(Branch& branch);
   static Account& Of(Policy::Account& account) { return static_cast<Account&>(account); }
 
   const uint64_t slice_ns_;
@@ -66,6 +74,7 @@ class TenantShares final : public Policy {
   FairShare lane_;
   DeviceShare device_;
   std::map<Tenant, Branch> tenants_;
+  std::list<Branch*> branches_;  // of tenants with sessions that are awake
   std::list<Account> accounts_;
 };
 

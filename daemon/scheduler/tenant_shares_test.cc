@@ -124,6 +124,26 @@ TEST_F(TenantSharesTest, ATenantGetsNoMoreByOpeningSessionsAnew) {
   EXPECT_NEAR(first / (first + others), 0.5, 0.03);
 }
 
+// It is owed no more than if it had been idle.
+TEST_F(TenantSharesTest, WhoRestsGetsItsPartAgainWhenItWakes) {
+  std::vector<Client> clients = {Add(1, kMs), Add(2, kMs), Add(2, kMs)};
+  const auto had = [&] { return clients[0].had_ns + clients[1].had_ns + clients[2].had_ns; };
+  for (size_t i : {1, 2}) shares_.Rests(*clients[i].account);
+  std::vector<Client> first = {clients[0]};
+  RunLane(first, now_ns + 1000 * kMs);
+  EXPECT_GT(first[0].had_ns, 990 * kMs);
+  for (size_t i : {1, 2}) shares_.Wakes(*clients[i].account);
+  RunLane(clients, now_ns + 1000 * kMs);
+  EXPECT_NEAR(Part(clients, 0, 1), 0.5, 0.03);
+  EXPECT_NEAR(Part(clients, 1, 1), 0.25, 0.02);
+  EXPECT_GT(had(), 990 * kMs);
+  shares_.Rests(*clients[1].account);
+  shares_.Remove(*clients[1].account);
+  shares_.Remove(*clients[2].account);
+  shares_.BeginRound(now_ns);
+  EXPECT_EQ(shares_.Decide(*clients[0].account), Policy::Answer::kRun);
+}
+
 TEST_F(TenantSharesTest, ATenantThatLeavesHoldsNobodyBack) {
   Client gone = Add(1, kMs);
   std::vector<Client> clients = {Add(2, 2 * kMs)};
