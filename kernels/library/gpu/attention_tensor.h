@@ -89,7 +89,7 @@ XPUD_DEVICE void EndRow(const AttentionArguments& p, int64_t b, int64_t h, int64
                         Element element) {
   float total = sum + Across(sum, 1);
   total += Across(total, 2);
-  const float inverse = total == 0 ? 0.0f : 1.0f / total;
+  const float inverse = InverseOf(total);
   const bool there = row < p.queries;
   const int lane = Lane() % 4, depth = there ? static_cast<int>(p.value_depth) : 0;
   const Result<T> to = ResultOf<T, kCut>(p, b, h, row);
