@@ -92,6 +92,19 @@ XPUD_DEVICE KeyRange RangeOf(const AttentionArguments& p, int64_t beyond) {
   return {static_cast<int>(begin), static_cast<int>(Least(all, begin + p.keys_per_part))};
 }
 
+// What a block reads: the matrices of its heads, from their first rows on.
+template <typename T>
+struct Heads {
+  const T *q, *k, *v;
+  int depth, value_depth;
+};
+template <typename T>
+XPUD_DEVICE Heads<T> HeadsOf(const AttentionArguments& p, const Block& block) {
+  return {HeadOf<T>(p.q, p.q_strides, block.b, block.h), HeadOf<T>(p.k, p.k_strides, block.b, block.kh),
+          HeadOf<T>(p.v, p.v_strides, block.b, block.kh), static_cast<int>(p.depth),
+          static_cast<int>(p.value_depth)};
+}
+
 // Returns true if the query does not attend to the key, in a range of keys up to `end`.
 XPUD_DEVICE bool IsHidden(const AttentionArguments& p, int row, int key, int end) {
   return key >= end || (p.causal && key > row);
