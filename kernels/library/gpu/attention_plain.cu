@@ -17,9 +17,6 @@ template <typename W>
 struct Four {
   W x[4];
 };
-XPUD_DEVICE uint32_t SharedAddress(const void* p) {
-  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>((__attribute__((address_space(3))) const void*)p));
-}
 XPUD_DEVICE Four<float> LoadFour(const float* from) {
   Four<float> f;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -38,119 +35,176 @@ XPUD_DEVICE Four<double> LoadFour(const double* from) {
 }
 
 template <typename W>
-XPUD_DEVICE void StoreLogsumexp(const AttentionArguments& p, int64_t b, int64_t h, int64_t row, W top,
-                                W sum) {
+XPUD_DEVICE void StoreLogsumexp(const AttentionArguments& p, int64_t b, int64_t h, int64_t row,
+                                const NaturalSoftmax<W>& softmax) {
   if (p.logsumexp == nullptr) return;
   const HeadStrides& s = p.logsumexp_strides;
   const int64_t place = b * s.batch + h * s.head + row * s.row;
-  const W value = sum == 0 ? W(0) : top + Log(sum);
+  const W value = softmax.sum == 0 ? W(0) : softmax.top + Log(softmax.sum);
   if (p.wide_logsumexp != 0)
     static_cast<double*>(static_cast<void*>(p.logsumexp))[place] = value;
   else
     p.logsumexp[place] = static_cast<float>(value);
 }
 
-// `spread` lanes hold a query's row of q and of out: 4 elements each of every run of 4 * spread elements.
+// The first key past those of a block of queries that ends before `beyond`. Keys may be more than 2^31.
+XPUD_DEVICE int64_t EndOfKeys(const AttentionArguments& p, int64_t beyond) {
+  return p.causal ? Least(p.keys, beyond) : p.keys;
+}
+
+// A lane's part of a query. `spread` lanes hold the query's row of q and of out: 4 elements each of every run
+// of 4 * spread elements.
+template <typename T>
+struct Row {
+  using W = typename Wide<T>::type;
+  static constexpr int kSlice = AttentionArguments::kPlainSlice, kLanes = AttentionArguments::kPlainLanes;
+  static constexpr int kTileElements = AttentionArguments::kPlainTileBytes / sizeof(W);
+  static constexpr int kStep = AttentionArguments::kPlainStep;  // keys at once
+
+  const int spread, part, padded;  // padded: columns of a tile
+  const int64_t row;
+  const bool inside;
+  W query[kSlice], out[kSlice];
+  W score[kStep];
+  NaturalSoftmax<W> softmax;
+
+  XPUD_DEVICE_MEMBER Row(int spread, int part, int64_t row, bool inside)
+      : spread(spread), part(part), padded(spread * kSlice), row(row), inside(inside) {}
+
+  XPUD_DEVICE_MEMBER int ColumnOf(int i) const { return (i / 4 * spread + part) * 4 + i % 4; }
+
+  XPUD_DEVICE_MEMBER void ReadQuery(const AttentionArguments& p, int64_t b, int64_t h) {
+#pragma unroll
+    for (int i = 0; i < kSlice; ++i) {
+      const int column = ColumnOf(i);
+      out[i] = 0;
+      query[i] =
+          inside && column < p.depth
+              ? Load(HeadOf<T>(p.q, p.q_strides, b, h)[row * p.q_strides.row + column * p.q_strides.column])
+              : W(0);
+    }
+  }
+
+  // Computes the scores of kStep keys of a tile.
+  XPUD_DEVICE_MEMBER void AddScores(const W* k_tile, int key) {
+#pragma unroll
+    for (W& x : score) x = 0;
+#pragma unroll
+    for (int i = 0; i < kSlice / 4; ++i)
+#pragma unroll
+      for (int j = 0; j < kStep; ++j) {
+        const auto f = LoadFour(k_tile + (key + j) * padded + (i * spread + part) * 4);
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          score[j] = __builtin_elementwise_fma(query[i * 4 + e], f.x[e], score[j]);
+      }
+    for (int lanes = 1; lanes < spread; lanes *= 2)
+#pragma unroll
+      for (int j = 0; j < kStep; ++j) score[j] += Across(score[j], lanes);
+  }
+
+  // Applies `scale` and the call's mask, and removes the scores of keys to which the query does not attend.
+  // The tile has `count` keys, from `at` on.
+  XPUD_DEVICE_MEMBER void AddMask(const AttentionArguments& p, int64_t b, int64_t h, int64_t at, int key,
+                                  int count, W scale) {
+#pragma unroll
+    for (int j = 0; j < kStep; ++j)
+      score[j] = inside && key + j < count ? Masked<T>(p, b, h, row, at + key + j, score[j] * scale)
+                                           : W(-__builtin_inf());
+  }
+
+  // Raises the softmax's maximum. Returns what weights are relative to. Out shrinks.
+  XPUD_DEVICE_MEMBER W Raise() {
+    W most = softmax.top;
+#pragma unroll
+    for (int j = 0; j < kStep; ++j) most = __builtin_elementwise_max(most, score[j]);
+    const auto [base, shrink] = softmax.Raise(most);
+    if (shrink != 1) {
+      softmax.sum *= shrink;
+#pragma unroll
+      for (int i = 0; i < kSlice; ++i) out[i] *= shrink;
+    }
+    return base;
+  }
+
+  // Turns scores into weights, drops some, and adds the weighted values. `element` is the first weight's.
+  XPUD_DEVICE_MEMBER void AddValues(const AttentionArguments& p, const W* v_tile, int key,
+                                    const bool (&kept)[kStep], W base) {
+#pragma unroll
+    for (int j = 0; j < kStep; ++j) {
+      W weight = Exp(score[j] - base);
+      softmax.sum += weight;
+      if (p.threshold != 0) weight = kept[j] ? weight * static_cast<W>(p.factor) : W(0);
+#pragma unroll
+      for (int i = 0; i < kSlice / 4; ++i) {
+        const auto f = LoadFour(v_tile + (key + j) * padded + (i * spread + part) * 4);
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          out[i * 4 + e] = __builtin_elementwise_fma(weight, f.x[e], out[i * 4 + e]);
+      }
+    }
+  }
+
+  XPUD_DEVICE_MEMBER void End(const AttentionArguments& p, int64_t b, int64_t h) const {
+    if (!inside) return;
+    if (part == 0) StoreLogsumexp(p, b, h, row, softmax);
+    const W inverse = InverseOf(softmax.sum);
+    T* const to = const_cast<T*>(HeadOf<T>(p.out, p.out_strides, b, h)) + row * p.out_strides.row;
+#pragma unroll
+    for (int i = 0; i < kSlice; ++i) {
+      const int column = ColumnOf(i);
+      if (column < p.value_depth) Store(to[column * p.out_strides.column], out[i] * inverse);
+    }
+  }
+};
+
+// Reads `count` rows of keys and values, from `at` on, to tiles. Other elements become 0.
+template <typename T, typename W>
+XPUD_DEVICE void ReadTiles(const AttentionArguments& p, const T* k, const T* v, int64_t at, int count,
+                           int padded, int shift, W* k_tile, W* v_tile) {
+  constexpr int kLanes = Row<T>::kLanes;
+#pragma unroll 8
+  for (int step = 0; step < Row<T>::kTileElements / kLanes; ++step) {
+    const int i = step * kLanes + Lane(), key = i >> shift, column = i & (padded - 1);
+    k_tile[i] = key < count && column < p.depth
+                    ? Load(k[(at + key) * p.k_strides.row + column * p.k_strides.column])
+                    : W(0);
+    v_tile[i] = key < count && column < p.value_depth
+                    ? Load(v[(at + key) * p.v_strides.row + column * p.v_strides.column])
+                    : W(0);
+  }
+}
+
 template <typename T>
 XPUD_DEVICE void AttendPlain(const AttentionArguments& p) {
   using W = typename Wide<T>::type;
-  constexpr int kSlice = AttentionArguments::kPlainSlice, kLanes = AttentionArguments::kPlainLanes;
-  constexpr int kTileElements = AttentionArguments::kPlainTileBytes / sizeof(W);
-  constexpr int kStep = AttentionArguments::kPlainStep;
-  XPUD_SHARED W k_tile[kTileElements] __attribute__((aligned(16)));
-  XPUD_SHARED W v_tile[kTileElements] __attribute__((aligned(16)));
-  const int spread = p.spread, padded = spread * kSlice, tile_keys = kTileElements / padded;
-  const int shift = __builtin_ctz(padded), rows = kLanes / spread, part = Lane() % spread;
-  const int64_t groups = (p.queries + rows - 1) / rows;
-  const auto [group, h, b] = PositionOf(GroupX(), groups, p.heads);
-  const int64_t first = (p.causal ? groups - 1 - group : group) * rows, row = first + Lane() / spread;
-  const bool inside = row < p.queries;
-  const int64_t kh = Quotient(h, p.heads_per_key_head);
-  const T* const k = Head<T>(p.k, p.k_strides, b, kh);
-  const T* const v = Head<T>(p.v, p.v_strides, b, kh);
+  XPUD_SHARED W k_tile[Row<T>::kTileElements] __attribute__((aligned(16)));
+  XPUD_SHARED W v_tile[Row<T>::kTileElements] __attribute__((aligned(16)));
+  const int spread = p.spread, padded = spread * Row<T>::kSlice, tile_keys = Row<T>::kTileElements / padded;
+  const int shift = __builtin_ctz(padded), rows = Row<T>::kLanes / spread, part = Lane() % spread;
+  const auto [first, h, b, kh] = BlockOf(p, rows);
+  const int64_t own = first + Lane() / spread;
+  const T* const k = HeadOf<T>(p.k, p.k_strides, b, kh);
+  const T* const v = HeadOf<T>(p.v, p.v_strides, b, kh);
   const W scale = static_cast<W>(p.scale);
-
-  W query[kSlice], out[kSlice];
-#pragma unroll
-  for (int i = 0; i < kSlice; ++i) {
-    const int column = (i / 4 * spread + part) * 4 + i % 4;
-    out[i] = 0;
-    query[i] =
-        inside && column < p.depth
-            ? Load(Head<T>(p.q, p.q_strides, b, h)[row * p.q_strides.row + column * p.q_strides.column])
-            : W(0);
-  }
-  W top = -__builtin_inf(), sum = 0;
-  const int64_t keys = p.causal ? Least(p.keys, first + rows) : p.keys;
+  Row<T> row(spread, part, own, own < p.queries);
+  row.ReadQuery(p, b, h);
+  const int64_t keys = EndOfKeys(p, first + rows);
   for (int64_t at = 0; at < keys; at += tile_keys) {
     const int count = static_cast<int>(Least<int64_t>(tile_keys, keys - at));
-#pragma unroll 8
-    for (int step = 0; step < kTileElements / kLanes; ++step) {
-      const int i = step * kLanes + Lane(), key = i >> shift, column = i & (padded - 1);
-      k_tile[i] = key < count && column < p.depth
-                      ? Load(k[(at + key) * p.k_strides.row + column * p.k_strides.column])
-                      : W(0);
-      v_tile[i] = key < count && column < p.value_depth
-                      ? Load(v[(at + key) * p.v_strides.row + column * p.v_strides.column])
-                      : W(0);
-    }
+    ReadTiles(p, k, v, at, count, padded, shift, k_tile, v_tile);
     Synchronize();
-    for (int key = 0; key < count; key += kStep) {
-      W score[kStep] = {};
-#pragma unroll
-      for (int i = 0; i < kSlice / 4; ++i)
-#pragma unroll
-        for (int j = 0; j < kStep; ++j) {
-          const auto f = LoadFour(k_tile + (key + j) * padded + (i * spread + part) * 4);
-#pragma unroll
-          for (int e = 0; e < 4; ++e)
-            score[j] = __builtin_elementwise_fma(query[i * 4 + e], f.x[e], score[j]);
-        }
-      for (int lanes = 1; lanes < spread; lanes *= 2)
-#pragma unroll
-        for (int j = 0; j < kStep; ++j) score[j] += Across(score[j], lanes);
-#pragma unroll
-      for (int j = 0; j < kStep; ++j)
-        score[j] = inside && key + j < count ? Masked<T>(p, b, h, row, at + key + j, score[j] * scale)
-                                             : W(-__builtin_inf());
-      W most = top;
-#pragma unroll
-      for (int j = 0; j < kStep; ++j) most = __builtin_elementwise_max(most, score[j]);
-      const W base = most == W(-__builtin_inf()) ? W(0) : most;
-      const W shrink = Exp(top - base);
-      top = most;
-      if (shrink != 1) {
-        sum *= shrink;
-#pragma unroll
-        for (int i = 0; i < kSlice; ++i) out[i] *= shrink;
-      }
-      bool kept[kStep];
-      if (p.threshold != 0) KeepAdjacent(p, ElementOf(p, b, h, row, at + key), kept);
-#pragma unroll
-      for (int j = 0; j < kStep; ++j) {
-        W weight = Exp(score[j] - base);
-        sum += weight;
-        if (p.threshold != 0) weight = kept[j] ? weight * static_cast<W>(p.factor) : W(0);
-#pragma unroll
-        for (int i = 0; i < kSlice / 4; ++i) {
-          const auto f = LoadFour(v_tile + (key + j) * padded + (i * spread + part) * 4);
-#pragma unroll
-          for (int e = 0; e < 4; ++e)
-            out[i * 4 + e] = __builtin_elementwise_fma(weight, f.x[e], out[i * 4 + e]);
-        }
-      }
+    for (int key = 0; key < count; key += Row<T>::kStep) {
+      row.AddScores(k_tile, key);
+      row.AddMask(p, b, h, at, key, count, scale);
+      const W base = row.Raise();
+      bool kept[Row<T>::kStep];
+      if (p.threshold != 0) KeepAdjacent(p, ElementOf(p, b, h, own, at + key), kept);
+      row.AddValues(p, v_tile, key, kept, base);
     }
     Synchronize();
   }
-  if (!inside) return;
-  if (part == 0) StoreLogsumexp(p, b, h, row, top, sum);
-  const W inverse = sum == 0 ? W(0) : W(1) / sum;
-  T* const to = const_cast<T*>(Head<T>(p.out, p.out_strides, b, h)) + row * p.out_strides.row;
-#pragma unroll
-  for (int i = 0; i < kSlice; ++i) {
-    const int column = (i / 4 * spread + part) * 4 + i % 4;
-    if (column < p.value_depth) Store(to[column * p.out_strides.column], out[i] * inverse);
-  }
+  row.End(p, b, h);
 }
 
 // A group takes one query: warps share the keys of a tile, then lanes share the columns of out.
@@ -160,14 +214,14 @@ XPUD_DEVICE void AttendWide(const AttentionArguments& p) {
   constexpr int kLanes = AttentionArguments::kWideLanes, kKeys = 64,
                 kOwn = AttentionArguments::kWideColumns / kLanes;
   XPUD_SHARED W score[kKeys], factor[kKeys];
-  const auto [row, h, b] = PositionOf(GroupX(), p.queries, p.heads);
-  const int64_t kh = Quotient(h, p.heads_per_key_head),
-                column = GroupY() * AttentionArguments::kWideColumns + Lane();
-  const T* const q = Head<T>(p.q, p.q_strides, b, h) + row * p.q_strides.row;
-  const T* const k = Head<T>(p.k, p.k_strides, b, kh);
-  const T* const v = Head<T>(p.v, p.v_strides, b, kh);
-  const int64_t keys = p.causal ? Least(p.keys, row + 1) : p.keys;
-  W out[kOwn] = {}, top = -__builtin_inf(), sum = 0;
+  const auto [row, h, b, kh] = BlockOfOne(p);
+  const int64_t column = GroupY() * AttentionArguments::kWideColumns + Lane();
+  const T* const q = HeadOf<T>(p.q, p.q_strides, b, h) + row * p.q_strides.row;
+  const T* const k = HeadOf<T>(p.k, p.k_strides, b, kh);
+  const T* const v = HeadOf<T>(p.v, p.v_strides, b, kh);
+  const int64_t keys = EndOfKeys(p, row + 1);
+  W out[kOwn] = {};
+  NaturalSoftmax<W> softmax;
   for (int64_t at = 0; at < keys; at += kKeys) {
     const int count = static_cast<int>(Least<int64_t>(kKeys, keys - at));
     for (int key = Lane() / 32; key < count; key += kLanes / 32) {
@@ -181,17 +235,15 @@ XPUD_DEVICE void AttendWide(const AttentionArguments& p) {
       factor[key] = FactorOf<W>(p, ElementOf(p, b, h, row, at + key));
     }
     Synchronize();
-    W most = top;
+    W most = softmax.top;
     for (int key = 0; key < count; ++key) most = __builtin_elementwise_max(most, score[key]);
-    const W base = most == W(-__builtin_inf()) ? W(0) : most;
-    const W shrink = Exp(top - base);
-    top = most;
-    sum *= shrink;
+    const auto [base, shrink] = softmax.Raise(most);
+    softmax.sum *= shrink;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) out[i] *= shrink;
     for (int key = 0; key < count; ++key) {
       const W all = Exp(score[key] - base), weight = all * factor[key];
-      sum += all;
+      softmax.sum += all;
 #pragma unroll
       for (int i = 0; i < kOwn; ++i)
         if (column + i * kLanes < p.value_depth)
@@ -201,9 +253,9 @@ XPUD_DEVICE void AttendWide(const AttentionArguments& p) {
     }
     Synchronize();
   }
-  if (column == 0) StoreLogsumexp(p, b, h, row, top, sum);
-  const W inverse = sum == 0 ? W(0) : W(1) / sum;
-  T* const to = const_cast<T*>(Head<T>(p.out, p.out_strides, b, h)) + row * p.out_strides.row;
+  if (column == 0) StoreLogsumexp(p, b, h, row, softmax);
+  const W inverse = InverseOf(softmax.sum);
+  T* const to = const_cast<T*>(HeadOf<T>(p.out, p.out_strides, b, h)) + row * p.out_strides.row;
 #pragma unroll
   for (int i = 0; i < kOwn; ++i)
     if (column + i * kLanes < p.value_depth)

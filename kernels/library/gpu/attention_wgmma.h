@@ -110,12 +110,11 @@ XPUD_DEVICE void BeginOut(float (&out)[kOuts], const Fragment (&weight)[kSteps],
 
 // Removes the scores of keys to which queries do not attend, in a tile of keys from `at` on.
 template <int kScores>
-XPUD_DEVICE void HideScores(const AttentionArguments& p, int row, int at, int end,
-                            float (&score)[kScores]) {
+XPUD_DEVICE void HideScores(const AttentionArguments& p, int row, int at, int end, float (&score)[kScores]) {
   const int lane = Lane() % 32;
 #pragma unroll
   for (int i = 0; i < kScores; ++i) {
-    const int key = at + i / 4 * 8 + lane % 4 * 2 + i % 2; 
+    const int key = at + i / 4 * 8 + lane % 4 * 2 + i % 2;
     if (IsHidden(p, row + i / 2 % 2 * 8, key, end)) score[i] = -__builtin_inff();
   }
 }
