@@ -54,8 +54,7 @@ struct Rows {
 #pragma unroll
     for (int m = 0; m < kBlocks; ++m)
 #pragma unroll
-      for (int d = 0; d < kDepth / 16; ++d)
-        query[m][d] = LoadLeft(tile, (warp * kBlocks + m) * 16, d);
+      for (int d = 0; d < kDepth / 16; ++d) query[m][d] = LoadLeft(tile, (warp * kBlocks + m) * 16, d);
   }
 
   // Computes the scores of a tile of keys.
@@ -113,9 +112,8 @@ struct Rows {
     for (int m = 0; m < kBlocks; ++m)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        shrink[m][half] =
-            WeighRow<kKeys / 8>(softmax[m][half], unit,
-                                [&](int n, int e) -> float& { return score[m][n][half * 2 + e]; });
+        shrink[m][half] = WeighRow<kKeys / 8>(
+            softmax[m][half], unit, [&](int n, int e) -> float& { return score[m][n][half * 2 + e]; });
         grown = grown || shrink[m][half] != 1;
         if constexpr (!kAsks) {
 #pragma unroll

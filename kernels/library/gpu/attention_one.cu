@@ -143,8 +143,8 @@ XPUD_DEVICE void AttendOne(const AttentionArguments& p) {
   const T* const q = heads.q + block.first * p.q_strides.row + column;
   const T *const k = heads.k + column, *const v = heads.v + column;
   const bool in_depth = column < heads.depth, in_values = column < heads.value_depth;
-  const int64_t mask = block.b * p.mask_strides.batch + block.h * p.mask_strides.head +
-                       block.first * p.mask_strides.row;
+  const int64_t mask =
+      block.b * p.mask_strides.batch + block.h * p.mask_strides.head + block.first * p.mask_strides.row;
   const KeyRange range = RangeOf(p, block.first + 1);
   const float factor = static_cast<float>(p.scale) * kLog2E;
 

@@ -95,8 +95,7 @@ struct Row {
       for (int j = 0; j < kStep; ++j) {
         const auto f = LoadFour(k_tile + (key + j) * padded + (i * spread + part) * 4);
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          score[j] = __builtin_elementwise_fma(query[i * 4 + e], f.x[e], score[j]);
+        for (int e = 0; e < 4; ++e) score[j] = __builtin_elementwise_fma(query[i * 4 + e], f.x[e], score[j]);
       }
     for (int lanes = 1; lanes < spread; lanes *= 2)
 #pragma unroll

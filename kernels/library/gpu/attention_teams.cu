@@ -244,7 +244,8 @@ class Rows {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       EndRow<T, kDepth / 8, false>(p, item.b, item.h, WarpRow(item) + Lane() % 32 / 4 + half * 8,
-                                   softmax_[half].top, softmax_[half].sum, [&](int n, int e) { return out_[n * 4 + half * 2 + e]; });
+                                   softmax_[half].top, softmax_[half].sum,
+                                   [&](int n, int e) { return out_[n * 4 + half * 2 + e]; });
   }
 
  private:

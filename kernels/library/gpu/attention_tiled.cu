@@ -62,9 +62,9 @@ XPUD_DEVICE void Begin(TileRows<kCount, kLanes, kTurned>& rows, int size) {
   }
 }
 
-// A lane's part of a group's scores and out. A warp has 4 kR queries and 8 kC keys. A lane has queries r + 4 i,
-// keys c + 8 j, and chunks c + 8 m of out for its queries. kWarpsQ warps have different queries, kWarpsK warps
-// different keys.
+// A lane's part of a group's scores and out. A warp has 4 kR queries and 8 kC keys. A lane has queries r + 4
+// i, keys c + 8 j, and chunks c + 8 m of out for its queries. kWarpsQ warps have different queries, kWarpsK
+// warps different keys.
 template <int kR, int kC, int kWarpsQ, int kWarpsK>
 struct Rows {
   static constexpr int kLanes = 32 * kWarpsQ * kWarpsK;
@@ -75,7 +75,7 @@ struct Rows {
   static constexpr int kWeights = kWarpKeys * kWarpRows;
 
   const int r, c, warp_q, warp_k;
-  int row;  // the lane's first query
+  int row;              // the lane's first query
   float score[kR][kC];  // later weights
   float out[kR][kOwn][4] = {};
   Softmax softmax[kR];
@@ -211,7 +211,8 @@ struct Rows {
   static XPUD_DEVICE_MEMBER float* TopsOf(float* memory) { return memory + kWarpsK * kRows * kDepth; }
   static XPUD_DEVICE_MEMBER float* SumsOf(float* memory) { return TopsOf(memory) + kWarpsK * kRows; }
   XPUD_DEVICE_MEMBER uint32_t OutAt(const float* memory, int w, int i, int m) const {
-    return SharedAddress(memory) + (w * kRows + warp_q * kWarpRows + r + i * 4) * kRowBytes + (m * 8 + c) * 16;
+    return SharedAddress(memory) + (w * kRows + warp_q * kWarpRows + r + i * 4) * kRowBytes +
+           (m * 8 + c) * 16;
   }
   XPUD_DEVICE_MEMBER void StoreResults(float* memory) const {
     float* const tops = TopsOf(memory);

@@ -43,10 +43,12 @@ XPUD_DEVICE void Publish() {
   Synchronize();
 }
 
-// The tiles of keys and values in shared memory, and their copies, which end in the order in which they began.
+// The tiles of keys and values in shared memory, and their copies, which end in the order in which they
+// began.
 class Tiles {
  public:
-  XPUD_DEVICE_MEMBER Tiles(const AttentionArguments& p, const Heads<T>& heads, KeyRange range, uint32_t memory)
+  XPUD_DEVICE_MEMBER Tiles(const AttentionArguments& p, const Heads<T>& heads, KeyRange range,
+                           uint32_t memory)
       : count(range.end > range.begin ? (range.end - range.begin + kKeys - 1) / kKeys : 0),
         p_(p),
         heads_(heads),
@@ -121,9 +123,8 @@ struct Rows {
     float shrink[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      shrink[half] =
-          WeighRow<kKeys / 8>(softmax[half], factor,
-                              [&](int n, int e) -> float& { return score[n * 4 + half * 2 + e]; });
+      shrink[half] = WeighRow<kKeys / 8>(softmax[half], factor,
+                                         [&](int n, int e) -> float& { return score[n * 4 + half * 2 + e]; });
     Pack<T>(score, weight);
     Shrink(out, shrink);
   }
@@ -131,8 +132,7 @@ struct Rows {
   XPUD_DEVICE_MEMBER void End(const AttentionArguments& p, const Block& block) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      EndRow<T, kDepth / 8, true>(p, block.b, block.h, row + half * 8,
-                                  softmax[half].top, softmax[half].sum,
+      EndRow<T, kDepth / 8, true>(p, block.b, block.h, row + half * 8, softmax[half].top, softmax[half].sum,
                                   [&](int n, int e) { return out[n * 4 + half * 2 + e]; });
     }
   }
