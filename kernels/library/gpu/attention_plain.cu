@@ -35,21 +35,32 @@ XPUD_DEVICE Four<double> LoadFour(const double* from) {
 }
 
 template <typename W>
-XPUD_DEVICE void StoreLogsumexp(const AttentionArguments& p, int64_t b, int64_t h, int64_t row,
-                                const NaturalSoftmax<W>& softmax) {
+XPUD_DEVICE void StoreLogsumexp(const AttentionArguments& p, int64_t b, int64_t h, int64_t row, W top,
+                                W sum) {
   if (p.logsumexp == nullptr) return;
   const HeadStrides& s = p.logsumexp_strides;
   const int64_t place = b * s.batch + h * s.head + row * s.row;
-  const W value = softmax.sum == 0 ? W(0) : softmax.top + Log(softmax.sum);
+  const W value = sum == 0 ? W(0) : top + Log(sum);
   if (p.wide_logsumexp != 0)
     static_cast<double*>(static_cast<void*>(p.logsumexp))[place] = value;
   else
     p.logsumexp[place] = static_cast<float>(value);
 }
 
-// The first key past those of a block of queries that ends before `beyond`. Keys may be more than 2^31.
-XPUD_DEVICE int64_t EndOfKeys(const AttentionArguments& p, int64_t beyond) {
-  return p.causal ? Least(p.keys, beyond) : p.keys;
+// Reads `count` rows of keys and values, from `at` on, to tiles. Other elements become 0.
+template <int kLanes, int kTileElements, typename T, typename W>
+XPUD_DEVICE void ReadTiles(const AttentionArguments& p, const T* k, const T* v, int64_t at, int count,
+                           int padded, int shift, W* k_tile, W* v_tile) {
+#pragma unroll 8
+  for (int step = 0; step < kTileElements / kLanes; ++step) {
+    const int i = step * kLanes + Lane(), key = i >> shift, column = i & (padded - 1);
+    k_tile[i] = key < count && column < p.depth
+                    ? Load(k[(at + key) * p.k_strides.row + column * p.k_strides.column])
+                    : W(0);
+    v_tile[i] = key < count && column < p.value_depth
+                    ? Load(v[(at + key) * p.v_strides.row + column * p.v_strides.column])
+                    : W(0);
+  }
 }
 
 // A lane's part of a query. `spread` lanes hold the query's row of q and of out: 4 elements each of every run
@@ -57,23 +68,20 @@ XPUD_DEVICE int64_t EndOfKeys(const AttentionArguments& p, int64_t beyond) {
 template <typename T>
 struct Row {
   using W = typename Wide<T>::type;
-  static constexpr int kSlice = AttentionArguments::kPlainSlice, kLanes = AttentionArguments::kPlainLanes;
-  static constexpr int kTileElements = AttentionArguments::kPlainTileBytes / sizeof(W);
+  static constexpr int kSlice = AttentionArguments::kPlainSlice;
   static constexpr int kStep = AttentionArguments::kPlainStep;  // keys at once
 
   const int spread, part, padded;  // padded: columns of a tile
-  const int64_t row;
-  const bool inside;
   W query[kSlice], out[kSlice];
   W score[kStep];
   NaturalSoftmax<W> softmax;
 
-  XPUD_DEVICE_MEMBER Row(int spread, int part, int64_t row, bool inside)
-      : spread(spread), part(part), padded(spread * kSlice), row(row), inside(inside) {}
+  XPUD_DEVICE_MEMBER Row(int spread, int part, int padded) : spread(spread), part(part), padded(padded) {}
 
   XPUD_DEVICE_MEMBER int ColumnOf(int i) const { return (i / 4 * spread + part) * 4 + i % 4; }
 
-  XPUD_DEVICE_MEMBER void ReadQuery(const AttentionArguments& p, int64_t b, int64_t h) {
+  XPUD_DEVICE_MEMBER void ReadQuery(const AttentionArguments& p, int64_t b, int64_t h, int64_t row,
+                                    bool inside) {
 #pragma unroll
     for (int i = 0; i < kSlice; ++i) {
       const int column = ColumnOf(i);
@@ -104,15 +112,15 @@ struct Row {
 
   // Applies `scale` and the call's mask, and removes the scores of keys to which the query does not attend.
   // The tile has `count` keys, from `at` on.
-  XPUD_DEVICE_MEMBER void AddMask(const AttentionArguments& p, int64_t b, int64_t h, int64_t at, int key,
-                                  int count, W scale) {
+  XPUD_DEVICE_MEMBER void AddMask(const AttentionArguments& p, int64_t b, int64_t h, int64_t row, bool inside,
+                                  int64_t at, int key, int count, W scale) {
 #pragma unroll
     for (int j = 0; j < kStep; ++j)
       score[j] = inside && key + j < count ? Masked<T>(p, b, h, row, at + key + j, score[j] * scale)
                                            : W(-__builtin_inf());
   }
 
-  // Raises the softmax's maximum. Returns what weights are relative to. Out shrinks.
+  // Raises the softmax's maximum, and returns what weights are relative to. Out shrinks.
   XPUD_DEVICE_MEMBER W Raise() {
     W most = softmax.top;
 #pragma unroll
@@ -126,27 +134,25 @@ struct Row {
     return base;
   }
 
-  // Turns scores into weights, drops some, and adds the weighted values. `element` is the first weight's.
-  XPUD_DEVICE_MEMBER void AddValues(const AttentionArguments& p, const W* v_tile, int key,
-                                    const bool (&kept)[kStep], W base) {
+  // Turns a score into a weight.
+  XPUD_DEVICE_MEMBER W Weigh(int j, W base) {
+    const W weight = Exp(score[j] - base);
+    softmax.sum += weight;
+    return weight;
+  }
+
+  // Adds the values of a key of a tile, weighted.
+  XPUD_DEVICE_MEMBER void AddValues(const W* v_tile, int key, W weight) {
 #pragma unroll
-    for (int j = 0; j < kStep; ++j) {
-      W weight = Exp(score[j] - base);
-      softmax.sum += weight;
-      if (p.threshold != 0) weight = kept[j] ? weight * static_cast<W>(p.factor) : W(0);
+    for (int i = 0; i < kSlice / 4; ++i) {
+      const auto f = LoadFour(v_tile + key * padded + (i * spread + part) * 4);
 #pragma unroll
-      for (int i = 0; i < kSlice / 4; ++i) {
-        const auto f = LoadFour(v_tile + (key + j) * padded + (i * spread + part) * 4);
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          out[i * 4 + e] = __builtin_elementwise_fma(weight, f.x[e], out[i * 4 + e]);
-      }
+      for (int e = 0; e < 4; ++e) out[i * 4 + e] = __builtin_elementwise_fma(weight, f.x[e], out[i * 4 + e]);
     }
   }
 
-  XPUD_DEVICE_MEMBER void End(const AttentionArguments& p, int64_t b, int64_t h) const {
-    if (!inside) return;
-    if (part == 0) StoreLogsumexp(p, b, h, row, softmax);
+  XPUD_DEVICE_MEMBER void End(const AttentionArguments& p, int64_t b, int64_t h, int64_t row) const {
+    if (part == 0) StoreLogsumexp(p, b, h, row, softmax.top, softmax.sum);
     const W inverse = InverseOf(softmax.sum);
     T* const to = const_cast<T*>(HeadOf<T>(p.out, p.out_strides, b, h)) + row * p.out_strides.row;
 #pragma unroll
@@ -157,53 +163,46 @@ struct Row {
   }
 };
 
-// Reads `count` rows of keys and values, from `at` on, to tiles. Other elements become 0.
-template <typename T, typename W>
-XPUD_DEVICE void ReadTiles(const AttentionArguments& p, const T* k, const T* v, int64_t at, int count,
-                           int padded, int shift, W* k_tile, W* v_tile) {
-  constexpr int kLanes = Row<T>::kLanes;
-#pragma unroll 8
-  for (int step = 0; step < Row<T>::kTileElements / kLanes; ++step) {
-    const int i = step * kLanes + Lane(), key = i >> shift, column = i & (padded - 1);
-    k_tile[i] = key < count && column < p.depth
-                    ? Load(k[(at + key) * p.k_strides.row + column * p.k_strides.column])
-                    : W(0);
-    v_tile[i] = key < count && column < p.value_depth
-                    ? Load(v[(at + key) * p.v_strides.row + column * p.v_strides.column])
-                    : W(0);
-  }
-}
-
 template <typename T>
 XPUD_DEVICE void AttendPlain(const AttentionArguments& p) {
   using W = typename Wide<T>::type;
-  XPUD_SHARED W k_tile[Row<T>::kTileElements] __attribute__((aligned(16)));
-  XPUD_SHARED W v_tile[Row<T>::kTileElements] __attribute__((aligned(16)));
-  const int spread = p.spread, padded = spread * Row<T>::kSlice, tile_keys = Row<T>::kTileElements / padded;
-  const int shift = __builtin_ctz(padded), rows = Row<T>::kLanes / spread, part = Lane() % spread;
+  constexpr int kSlice = AttentionArguments::kPlainSlice, kLanes = AttentionArguments::kPlainLanes;
+  constexpr int kTileElements = AttentionArguments::kPlainTileBytes / sizeof(W);
+  constexpr int kStep = AttentionArguments::kPlainStep;
+  XPUD_SHARED W k_tile[kTileElements] __attribute__((aligned(16)));
+  XPUD_SHARED W v_tile[kTileElements] __attribute__((aligned(16)));
+  const int spread = p.spread, padded = spread * kSlice, tile_keys = kTileElements / padded;
+  const int shift = __builtin_ctz(padded), rows = kLanes / spread, part = Lane() % spread;
   const auto [first, h, b, kh] = BlockOf(p, rows);
-  const int64_t own = first + Lane() / spread;
+  const int64_t row = first + Lane() / spread;
+  const bool inside = row < p.queries;
   const T* const k = HeadOf<T>(p.k, p.k_strides, b, kh);
   const T* const v = HeadOf<T>(p.v, p.v_strides, b, kh);
   const W scale = static_cast<W>(p.scale);
-  Row<T> row(spread, part, own, own < p.queries);
-  row.ReadQuery(p, b, h);
-  const int64_t keys = EndOfKeys(p, first + rows);
+
+  Row<T> own(spread, part, padded);
+  own.ReadQuery(p, b, h, row, inside);
+  const int64_t keys = p.causal ? Least(p.keys, first + rows) : p.keys;
   for (int64_t at = 0; at < keys; at += tile_keys) {
     const int count = static_cast<int>(Least<int64_t>(tile_keys, keys - at));
-    ReadTiles(p, k, v, at, count, padded, shift, k_tile, v_tile);
+    ReadTiles<kLanes, kTileElements>(p, k, v, at, count, padded, shift, k_tile, v_tile);
     Synchronize();
-    for (int key = 0; key < count; key += Row<T>::kStep) {
-      row.AddScores(k_tile, key);
-      row.AddMask(p, b, h, at, key, count, scale);
-      const W base = row.Raise();
-      bool kept[Row<T>::kStep];
-      if (p.threshold != 0) KeepAdjacent(p, ElementOf(p, b, h, own, at + key), kept);
-      row.AddValues(p, v_tile, key, kept, base);
+    for (int key = 0; key < count; key += kStep) {
+      own.AddScores(k_tile, key);
+      own.AddMask(p, b, h, row, inside, at, key, count, scale);
+      const W base = own.Raise();
+      bool kept[kStep];
+      if (p.threshold != 0) KeepAdjacent(p, ElementOf(p, b, h, row, at + key), kept);
+#pragma unroll
+      for (int j = 0; j < kStep; ++j) {
+        W weight = own.Weigh(j, base);
+        if (p.threshold != 0) weight = kept[j] ? weight * static_cast<W>(p.factor) : W(0);
+        own.AddValues(v_tile, key + j, weight);
+      }
     }
     Synchronize();
   }
-  row.End(p, b, h);
+  if (inside) own.End(p, b, h, row);
 }
 
 // A group takes one query: warps share the keys of a tile, then lanes share the columns of out.
@@ -218,7 +217,7 @@ XPUD_DEVICE void AttendWide(const AttentionArguments& p) {
   const T* const q = HeadOf<T>(p.q, p.q_strides, b, h) + row * p.q_strides.row;
   const T* const k = HeadOf<T>(p.k, p.k_strides, b, kh);
   const T* const v = HeadOf<T>(p.v, p.v_strides, b, kh);
-  const int64_t keys = EndOfKeys(p, row + 1);
+  const int64_t keys = p.causal ? Least(p.keys, row + 1) : p.keys;
   W out[kOwn] = {};
   NaturalSoftmax<W> softmax;
   for (int64_t at = 0; at < keys; at += kKeys) {
@@ -252,7 +251,7 @@ XPUD_DEVICE void AttendWide(const AttentionArguments& p) {
     }
     Synchronize();
   }
-  if (column == 0) StoreLogsumexp(p, b, h, row, softmax);
+  if (column == 0) StoreLogsumexp(p, b, h, row, softmax.top, softmax.sum);
   const W inverse = InverseOf(softmax.sum);
   T* const to = const_cast<T*>(HeadOf<T>(p.out, p.out_strides, b, h)) + row * p.out_strides.row;
 #pragma unroll
