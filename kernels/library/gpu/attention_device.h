@@ -1,15 +1,22 @@
 // Shared by the kernels of attention_*.cu. Device code only.
 //
-// The forward kernels have the same parts, under the same names, each in its own manner:
-//   BlockOf, RangeOf  the queries of a group, and its keys
-//   AddScores         score = query k', for a tile of keys
-//   AddMask           the call's mask, and `scale` where scores get it before the softmax
-//   Hide              removes the scores of keys to which a query does not attend: causal, or past the end
-//   Weigh             turns scores into weights, and Softmax, a row's running maximum and sum, goes on
-//   Drop              dropout of weights
-//   AddValues         out = out shrink + weight v
-//   End               out / sum, to its place, and logsumexp
-// Scores and logsumexp are in units of log 2, unless attention_scalar.h computes them.
+// A forward kernel is a function Attend..., which goes through a group's tiles of keys, and a struct Row or
+// Rows: what a lane keeps of its queries. Their parts have the same names, and each kernel has its own
+// manner:
+//   BlockOf, HeadsOf, RangeOf  the group's queries, their matrices, and its keys
+//   ReadQueries                query
+//   AddScores                  score = query k'
+//   AddMask                    applies the call's mask, and `scale` if scores get it before they are weighed
+//   Hide                       removes the scores of keys past the end, and of later keys if causal
+//   Weigh                      turns scores into weights, and updates the row's Softmax; out shrinks
+//   Drop                       drops weights
+//   AddValues                  out += weight v
+//   End                        stores out / sum, and logsumexp
+// Hopper's tensor instructions run while others do: there BeginScores, BeginOut and a wait are a part's
+// halves. Scores are in units of log 2, except in attention_plain.cu.
+//
+// The machine code depends on how these parts are written: compare it after a change. A bool as a member, or
+// a condition of several tests as a function, has cost registers.
 #pragma once
 
 #include "kernels/library/gpu/attention_arguments.h"
@@ -108,10 +115,6 @@ XPUD_DEVICE Heads<T> HeadsOf(const AttentionArguments& p, const Block& block) {
 // Returns true if the query does not attend to the key, in a range of keys up to `end`.
 XPUD_DEVICE bool IsHidden(const AttentionArguments& p, int row, int key, int end) {
   return key >= end || (p.causal && key > row);
-}
-// Returns true if a query from `first` on may not attend to one of the `count` keys from `at` on.
-XPUD_DEVICE bool HidesAny(const AttentionArguments& p, int64_t first, int at, int count, int end) {
-  return at + count > end || (p.causal && at + count - 1 > first);
 }
 
 // Returns what weights are relative to if the largest score is `most`: also finite if all keys are hidden.

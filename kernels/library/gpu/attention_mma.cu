@@ -91,14 +91,17 @@ struct Rows {
       }
   }
 
-  // Removes the scores of keys, of a tile from `at` on, to which queries do not attend.
-  XPUD_DEVICE_MEMBER void Hide(const AttentionArguments& p, int at, int keys, int lane) {
+  // Removes the scores of keys, of a tile from `at` on, to which queries do not attend. `first` is the
+  // group's first query.
+  XPUD_DEVICE_MEMBER void Hide(const AttentionArguments& p, int64_t first, int at, int keys, int lane) {
+    if (at + kKeys <= keys && !(p.causal && at + kKeys - 1 > first)) return;
 #pragma unroll
     for (int m = 0; m < kBlocks; ++m)
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
+          // IsHidden would select, which takes more registers than to branch.
           const int key = at + n * 8 + lane % 4 * 2 + i % 2, own = row + m * 16 + i / 2 * 8;
           if (key >= keys || (p.causal && key > own)) score[m][n][i] = -__builtin_inff();
         }
@@ -223,7 +226,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
     }
     rows.AddScores(tiles);
     if constexpr (kMasked) rows.AddMask(mask, barring, factor);
-    if (HidesAny(p, block.first, at, kKeys, keys)) rows.Hide(p, at, keys, lane);
+    rows.Hide(p, block.first, at, keys, lane);
     rows.Weigh(kMasked ? 1.0f : factor);
     if constexpr (kDrops) rows.Drop(p, block, at);
     rows.AddValues(tiles + kTileElements);

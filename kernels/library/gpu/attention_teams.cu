@@ -190,7 +190,7 @@ class Rows {
   // Removes the scores of keys in the tile to which the query does not attend.
   XPUD_DEVICE_MEMBER void Hide(const AttentionArguments& p, const Item& item, int tile) {
     const int warp_row = WarpRow(item), at = tile * kKeys;
-    if (HidesAny(p, warp_row, at, kKeys, item.keys))
+    if (at + kKeys > item.keys || (p.causal && at + kKeys - 1 > warp_row))
       HideScores(p, warp_row + Lane() % 32 / 4, at, item.keys, score_);
   }
 

@@ -129,8 +129,10 @@ struct Rows {
       }
   }
 
-  // Removes the scores of keys to which queries do not attend.
-  XPUD_DEVICE_MEMBER void Hide(const AttentionArguments& p, int key, int end) {
+  // Removes the scores of keys, of a tile from `at` on, to which queries do not attend. `first` is the
+  // group's first query, `key` the lane's first key.
+  XPUD_DEVICE_MEMBER void Hide(const AttentionArguments& p, int64_t first, int at, int key, int end) {
+    if (at + kKeys <= end && !(p.causal && at + kKeys - 1 > first)) return;
 #pragma unroll
     for (int i = 0; i < kR; ++i)
 #pragma unroll
@@ -327,7 +329,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 
     const int key = at + rows.warp_k * Own::kWarpKeys + rows.c;  // the lane's first
     rows.AddMask(p, block, key, factor);
-    if (HidesAny(p, block.first, at, kKeys, range.end)) rows.Hide(p, key, range.end);
+    rows.Hide(p, block.first, at, key, range.end);
     rows.Weigh();
     rows.StoreWeights(weights);
     rows.AddValues(weights, v_at);

@@ -115,7 +115,7 @@ struct Rows {
   }
 
   XPUD_DEVICE_MEMBER void Hide(const AttentionArguments& p, int at) {
-    if (HidesAny(p, first, at, kKeys, end)) HideScores(p, row, at, end, score);
+    if (at + kKeys > end || (p.causal && at + kKeys - 1 > first)) HideScores(p, row, at, end, score);
   }
 
   // Turns scores into `weight`. Out shrinks.
