@@ -12,8 +12,8 @@
 //   Drop                       drops weights
 //   AddValues                  out += weight v
 //   End                        stores out / sum, and logsumexp
-// Hopper's tensor instructions run while others do: there BeginScores, BeginOut and a wait are a part's
-// halves. Scores are in units of log 2, except in attention_plain.cu.
+// Hopper's tensor instructions are asynchronous: there AddScores is BeginScores and a wait, and AddValues is
+// BeginOut and a wait. Scores are in units of log 2, except in attention_plain.cu.
 //
 // The machine code depends on how these parts are written: compare it after a change. A bool as a member, or
 // a condition of several tests as a function, has cost registers.
