@@ -156,7 +156,6 @@ absl::StatusOr<Scalar> Lowering::Common(std::span<const NodeId> operands, bool a
 }
 
 absl::StatusOr<Typed> Lowering::LowerNew(const Node& node) {
-  auto& ir = emitter_.ir();
   switch (node.op) {
     case Op::kVariable: {
       const Typed& bound = bindings_[static_cast<size_t>(node.variable)];
@@ -174,15 +173,8 @@ absl::StatusOr<Typed> Lowering::LowerNew(const Node& node) {
     case Op::kNan:
       return Typed{llvm::ConstantFP::getNaN(emitter_.TypeOf(compute_, width_)), compute_};
     case Op::kLowest:
-    case Op::kHighest: {
-      const bool lowest = node.op == Op::kLowest;
-      if (IsFloat(compute_)) {
-        return Typed{emitter_.Constant(compute_, lowest ? -INFINITY : INFINITY, width_), compute_};
-      }
-      return Typed{
-          emitter_.IntegerConstant(compute_, lowest ? LowestOf(compute_) : HighestOf(compute_), width_),
-          compute_};
-    }
+    case Op::kHighest:
+      return Limit(node);
     case Op::kEps:
       if (!IsFloat(compute_)) return absl::InvalidArgumentError("eps of integers");
       return Typed{emitter_.Constant(compute_, compute_ == Scalar::kF64 ? 0x1p-52 : 0x1p-23, width_),
@@ -242,27 +234,44 @@ absl::StatusOr<Typed> Lowering::LowerNew(const Node& node) {
     case Op::kRandbinomial:
       return Random(node);
     case Op::kSqrt:
-    case Op::kRsqrt: {
-      ASSIGN_OR_RETURN(const Scalar s, Common({node.operands.data(), 1}, true));
-      if (!IsFloat(s)) return absl::InvalidArgumentError("sqrt of an integer");
-      ASSIGN_OR_RETURN(Value* const x, LowerAs(node.operands[0], s));
-      Value* const root = ir.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x);
-      if (node.op == Op::kSqrt) return Typed{root, s};
-      return Typed{ir.CreateFDiv(emitter_.Constant(s, 1, width_), root), s};
-    }
+    case Op::kRsqrt:
+      return Root(node);
     case Op::kCopysign:
-    case Op::kFma: {
-      ASSIGN_OR_RETURN(const Scalar s, Common({node.operands.data(), node.arity}, true));
-      if (!IsFloat(s)) return absl::InvalidArgumentError("fma or copysign of integers");
-      ASSIGN_OR_RETURN(Value* const x, LowerAs(node.operands[0], s));
-      ASSIGN_OR_RETURN(Value* const y, LowerAs(node.operands[1], s));
-      if (node.op == Op::kCopysign) return Typed{ir.CreateCopySign(x, y), s};
-      ASSIGN_OR_RETURN(Value* const z, LowerAs(node.operands[2], s));
-      return Typed{ir.CreateIntrinsic(x->getType(), llvm::Intrinsic::fma, {x, y, z}), s};
-    }
+    case Op::kFma:
+      return CopysignOrFma(node);
     default:
       return Math(node);
   }
+}
+
+absl::StatusOr<Typed> Lowering::Limit(const Node& node) {
+  const bool lowest = node.op == Op::kLowest;
+  if (IsFloat(compute_)) {
+    return Typed{emitter_.Constant(compute_, lowest ? -INFINITY : INFINITY, width_), compute_};
+  }
+  return Typed{emitter_.IntegerConstant(compute_, lowest ? LowestOf(compute_) : HighestOf(compute_), width_),
+               compute_};
+}
+
+absl::StatusOr<Typed> Lowering::Root(const Node& node) {
+  auto& ir = emitter_.ir();
+  ASSIGN_OR_RETURN(const Scalar s, Common({node.operands.data(), 1}, true));
+  if (!IsFloat(s)) return absl::InvalidArgumentError("sqrt of an integer");
+  ASSIGN_OR_RETURN(Value* const x, LowerAs(node.operands[0], s));
+  Value* const root = ir.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x);
+  if (node.op == Op::kSqrt) return Typed{root, s};
+  return Typed{ir.CreateFDiv(emitter_.Constant(s, 1, width_), root), s};
+}
+
+absl::StatusOr<Typed> Lowering::CopysignOrFma(const Node& node) {
+  auto& ir = emitter_.ir();
+  ASSIGN_OR_RETURN(const Scalar s, Common({node.operands.data(), node.arity}, true));
+  if (!IsFloat(s)) return absl::InvalidArgumentError("fma or copysign of integers");
+  ASSIGN_OR_RETURN(Value* const x, LowerAs(node.operands[0], s));
+  ASSIGN_OR_RETURN(Value* const y, LowerAs(node.operands[1], s));
+  if (node.op == Op::kCopysign) return Typed{ir.CreateCopySign(x, y), s};
+  ASSIGN_OR_RETURN(Value* const z, LowerAs(node.operands[2], s));
+  return Typed{ir.CreateIntrinsic(x->getType(), llvm::Intrinsic::fma, {x, y, z}), s};
 }
 
 absl::StatusOr<Typed> Lowering::Arithmetic(const Node& node) {

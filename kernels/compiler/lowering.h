@@ -46,6 +46,9 @@ class Lowering {
 
  private:
   absl::StatusOr<Typed> LowerNew(const Node& node);
+  absl::StatusOr<Typed> Limit(const Node& node);
+  absl::StatusOr<Typed> Root(const Node& node);
+  absl::StatusOr<Typed> CopysignOrFma(const Node& node);
   absl::StatusOr<Typed> Compare(const Node& node);
   absl::StatusOr<Typed> Logic(const Node& node);
   absl::StatusOr<Typed> Bits(const Node& node);

@@ -30,6 +30,11 @@ namespace xpud::kernels {
 enum class RadixStage : uint8_t { kCount, kScan, kPlace, kLine };
 
 struct RadixKey {
+  static constexpr int64_t kDigitBits = 8, kDigits = 1 << kDigitBits;
+  static int64_t PassesOf(ops::DType type) {
+    return static_cast<int64_t>(ops::SizeOf(type)) * 8 / kDigitBits;
+  }
+
   RadixStage stage = RadixStage::kCount;
   ops::DType type =
       ops::DType::kInt64;  // of the elements; the integer of their size if they are not accessed

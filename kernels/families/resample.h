@@ -15,6 +15,11 @@
 
 namespace xpud::kernels {
 
+// The element type of weights.
+constexpr ops::DType TypeOfReal(Scalar real) {
+  return real == Scalar::kF64 ? ops::DType::kFloat64 : ops::DType::kFloat32;
+}
+
 struct ResampleTableKey {
   ops::ResampleKind kind = ops::ResampleKind::kNearest;
   Scalar real = Scalar::kF32;

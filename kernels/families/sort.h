@@ -24,6 +24,14 @@
 
 namespace xpud::kernels {
 
+// Elements of a tile, and of a selection: the largest k, and how many items are kept beyond k before they are
+// sorted.
+struct SortTile {
+  static constexpr int kGpuLog2 = 11;
+  static constexpr int64_t kGpu = int64_t{1} << kGpuLog2, kHost = 4096;
+  static constexpr int64_t kMaxSelected = 1024, kSpare = 32;
+};
+
 struct SortKey {
   ops::DType type = ops::DType::kInt64;
   bool wide = false;  // an item has two words

@@ -1,4 +1,22 @@
 // Shared by the kernels of attention_*.cu. Device code only.
+//
+// A forward kernel is a function Attend..., which goes through a group's tiles of keys, and a struct Row or
+// Rows: what a lane keeps of its queries. Their parts have the same names, and each kernel has its own
+// manner:
+//   BlockOf, HeadsOf, RangeOf  the group's queries, their matrices, and its keys
+//   ReadQueries                query
+//   AddScores                  score = query k'
+//   AddMask                    applies the call's mask, and `scale` if scores get it before they are weighed
+//   Hide                       removes the scores of keys past the end, and of later keys if causal
+//   Weigh                      turns scores into weights, and updates the row's Softmax; out shrinks
+//   Drop                       drops weights
+//   AddValues                  out += weight v
+//   End                        stores out / sum, and logsumexp
+// Hopper's tensor instructions are asynchronous: there AddScores is BeginScores and a wait, and AddValues is
+// BeginOut and a wait. Scores are in units of log 2, except in attention_plain.cu.
+//
+// The machine code depends on how these parts are written: compare it after a change. A bool as a member, or
+// a condition of several tests as a function, has cost registers.
 #pragma once
 
 #include "kernels/library/gpu/attention_arguments.h"
@@ -47,6 +65,27 @@ XPUD_DEVICE float Across(float x, int lanes) {
   return __builtin_bit_cast(float, __nvvm_shfl_sync_bfly_i32(-1, __builtin_bit_cast(int, x), lanes, 31));
 }
 
+template <typename T>
+XPUD_DEVICE const T* HeadOf(const void* data, const HeadStrides& s, int64_t b, int64_t h) {
+  return static_cast<const T*>(data) + b * s.batch + h * s.head;
+}
+
+// A group's queries: those of a head from `first` on. `kh` is the head of their keys and values.
+struct Block {
+  int64_t first, h, b, kh;
+};
+// Blocks have `rows` queries. If causal, the last of a head come first, as they take longest.
+XPUD_DEVICE Block BlockOf(const AttentionArguments& p, int64_t rows) {
+  const int64_t blocks = (p.queries + rows - 1) / rows;
+  const auto [block, h, b] = PositionOf(GroupX(), blocks, p.heads);
+  return {(p.causal ? blocks - 1 - block : block) * rows, h, b, Quotient(h, p.heads_per_key_head)};
+}
+// A block of one query; the first come first.
+XPUD_DEVICE Block BlockOfOne(const AttentionArguments& p) {
+  const auto [row, h, b] = PositionOf(GroupX(), p.queries, p.heads);
+  return {row, h, b, Quotient(h, p.heads_per_key_head)};
+}
+
 // The keys of a group, whose queries attend to no key from `beyond` on.
 struct KeyRange {
   int begin, end;
@@ -58,6 +97,54 @@ XPUD_DEVICE KeyRange RangeOf(const AttentionArguments& p, int64_t beyond) {
   if (!kCut || p.parts == nullptr) return {0, static_cast<int>(all)};
   const int64_t begin = GroupY() * p.keys_per_part;
   return {static_cast<int>(begin), static_cast<int>(Least(all, begin + p.keys_per_part))};
+}
+
+// What a block reads: the matrices of its heads, from their first rows on.
+template <typename T>
+struct Heads {
+  const T *q, *k, *v;
+  int depth, value_depth;
+};
+template <typename T>
+XPUD_DEVICE Heads<T> HeadsOf(const AttentionArguments& p, const Block& block) {
+  return {HeadOf<T>(p.q, p.q_strides, block.b, block.h), HeadOf<T>(p.k, p.k_strides, block.b, block.kh),
+          HeadOf<T>(p.v, p.v_strides, block.b, block.kh), static_cast<int>(p.depth),
+          static_cast<int>(p.value_depth)};
+}
+
+// Returns true if the query does not attend to the key, in a range of keys up to `end`.
+XPUD_DEVICE bool IsHidden(const AttentionArguments& p, int row, int key, int end) {
+  return key >= end || (p.causal && key > row);
+}
+
+// Returns what weights are relative to if the largest score is `most`: also finite if all keys are hidden.
+template <typename W>
+XPUD_DEVICE W BaseOf(W most) {
+  return most == W(-__builtin_inf()) ? W(0) : most;
+}
+
+// What a larger maximum changes: new weights are exp(score - base), and former sums shrink by a factor.
+template <typename W>
+struct Change {
+  W base, shrink;
+};
+
+// A row's softmax so far: the largest score, and the sum of the weights relative to it.
+struct Softmax {
+  float top = -__builtin_inff(), sum = 0;
+
+  // REQUIRES: `most` is at least `top`. The caller shrinks `sum`.
+  XPUD_DEVICE_MEMBER Change<float> Raise(float most) {
+    const float base = BaseOf(most), shrink = Exp2(top - base);
+    top = most;
+    return {base, shrink};
+  }
+};
+
+// Returns the factor that makes weights of this sum a softmax. A query that attends to no key gets 0.
+template <typename W>
+XPUD_DEVICE W InverseOf(W sum) {
+  return sum == 0 ? W(0) : W(1) / sum;
 }
 
 // The destination of a query's result: `out`, or `part` in f32 if keys are cut.

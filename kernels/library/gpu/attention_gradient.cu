@@ -45,7 +45,7 @@ struct Matrix {
 
 XPUD_DEVICE Matrix MatrixOf(const void* data, const HeadStrides& s, int64_t b, int64_t h, int64_t size,
                             int64_t columns) {
-  return {Head<T>(data, s, b, h), s.row, s.column, size, columns};
+  return {HeadOf<T>(data, s, b, h), s.row, s.column, size, columns};
 }
 
 // Reads kSide rows, from `first` on, of kCount columns, from `column` on.
@@ -103,7 +103,7 @@ XPUD_DEVICE Place PlaceOf(const Arguments& p, int64_t b, int64_t h) {
 }
 
 XPUD_DEVICE const W* LogsumexpOf(const Arguments& p, int64_t b, int64_t h) {
-  return Head<W>(p.logsumexp, p.logsumexp_strides, b, h);
+  return HeadOf<W>(p.logsumexp, p.logsumexp_strides, b, h);
 }
 
 // Sets weights and slopes of a tile. REQUIRES: all lanes; they may read the tile when it returns.
@@ -227,8 +227,8 @@ XPUD_DEVICE void Delta(const Arguments& p) {
   const int64_t rows = p.batch * p.heads * p.queries, row = GroupX() * Arguments::kDeltaRows + Lane() / 32;
   if (row >= rows) return;
   const auto [s, h, b] = PositionOf(row, p.queries, p.heads);
-  const T* const gradient = Head<T>(p.gradient, p.gradient_strides, b, h) + s * p.gradient_strides.row;
-  const T* const out = Head<T>(p.out, p.out_strides, b, h) + s * p.out_strides.row;
+  const T* const gradient = HeadOf<T>(p.gradient, p.gradient_strides, b, h) + s * p.gradient_strides.row;
+  const T* const out = HeadOf<T>(p.out, p.out_strides, b, h) + s * p.out_strides.row;
   W sum = 0;
   for (int64_t e = Lane() % 32; e < p.value_depth; e += 32)
     sum = __builtin_elementwise_fma(W(Load(gradient[e * p.gradient_strides.column])),

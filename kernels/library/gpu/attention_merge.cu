@@ -41,14 +41,13 @@ XPUD_DEVICE void Merge(const AttentionArguments& p, int parts) {
     weights[part] = units[part * rows];
     most = Max(most, weights[part]);
   }
-  const float top = OverLanes<false>(most, memory), base = top == -__builtin_inff() ? 0.0f : top;
+  const float top = OverLanes<false>(most, memory), base = BaseOf(top);
   float weight = 0;
   for (int part = Lane(); part < parts; part += kLanes) weight += weights[part] = Exp2(weights[part] - base);
-  const float sum = OverLanes<true>(weight, memory), inverse = sum == 0 ? 0.0f : 1.0f / sum;
+  const float sum = OverLanes<true>(weight, memory), inverse = InverseOf(sum);
 
   const auto [row, h, b] = PositionOf(at, p.queries, p.heads);
-  T* const to =
-      static_cast<T*>(p.out) + b * p.out_strides.batch + h * p.out_strides.head + row * p.out_strides.row;
+  T* const to = const_cast<T*>(HeadOf<T>(p.out, p.out_strides, b, h)) + row * p.out_strides.row;
   // `width` lanes take the columns; there are as many partial sums as runs of `width` lanes.
   const int width = depth <= 32 ? 32 : depth <= 64 ? 64 : kMaxDepth, column = Lane() % width;
   float value = 0;

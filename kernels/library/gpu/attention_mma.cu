@@ -13,8 +13,8 @@ constexpr int kTileElements = kKeys * kDepth;
 // After the first tiles a maximum seldom grows. If out is large, testing for that pays.
 constexpr bool kAsks = kDepth > 64;
 
-// The mask's addends for the scores of a warp's 16 rows, in units of log 2. All are read at once, before they
-// are needed.
+// The call's mask for the scores of a warp's 16 rows: addends in units of log 2. All are read at once, before
+// they are needed.
 struct Mask {
   float x[kKeys / 8][2][2];  // [of 8 keys][row: this one, or 8 below][key]
 };
@@ -40,72 +40,31 @@ XPUD_DEVICE void Read(Mask& mask, const AttentionArguments& p, int64_t head, int
       }
 }
 
-// Each warp takes kBlocks blocks of 16 queries. Without a mask, `scale` is positive.
-template <int kBlocks, bool kMasked, bool kCut, bool kDrops = false>
-XPUD_DEVICE void Attend(const AttentionArguments& p) {
-  constexpr int kRows = kWarps * kBlocks * 16;
-  constexpr int kElements = kRows * kDepth > 4 * kTileElements ? kRows * kDepth : 4 * kTileElements;
-  XPUD_SHARED T memory[kElements] __attribute__((aligned(128)));  // q; afterwards k and v of two tiles
-  const int lane = Lane() % 32, warp = Lane() / 32;
-  const int64_t groups = (p.queries + kRows - 1) / kRows;
-  const auto [group, h, b] = PositionOf(GroupX(), groups, p.heads);
-  const int64_t first = (p.causal ? groups - 1 - group : group) * kRows;
-  const int64_t kh = Quotient(h, p.heads_per_key_head);
-  const T* const q = static_cast<const T*>(p.q) + b * p.q_strides.batch + h * p.q_strides.head;
-  const T* const k = static_cast<const T*>(p.k) + b * p.k_strides.batch + kh * p.k_strides.head;
-  const T* const v = static_cast<const T*>(p.v) + b * p.v_strides.batch + kh * p.v_strides.head;
-  const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
-
-  BeginTile<kRows>(memory, q, p.q_strides.row, first, p.queries, depth);
-  CommitCopies();
-  WaitForCopies<0>();
-  Synchronize();
+// A lane's part of the queries of its warp, which takes kBlocks blocks of 16: rows `row` and 8 below of each.
+template <int kBlocks>
+struct Rows {
+  int row;
   Fragment query[kBlocks][kDepth / 16];
-#pragma unroll
-  for (int m = 0; m < kBlocks; ++m)
-#pragma unroll
-    for (int d = 0; d < kDepth / 16; ++d) query[m][d] = LoadLeft(memory, (warp * kBlocks + m) * 16, d);
-  Synchronize();
-
+  float score[kBlocks][kKeys / 8][4];  // later weights
   float out[kBlocks][kDepth / 8][4] = {};
-  float top[kBlocks][2], sum[kBlocks][2] = {};
+  Softmax softmax[kBlocks][2];
+
+  // Reads the queries from a tile.
+  XPUD_DEVICE_MEMBER void ReadQueries(const T* tile, int warp) {
 #pragma unroll
-  for (int m = 0; m < kBlocks; ++m) top[m][0] = top[m][1] = -__builtin_inff();
-  const float factor = static_cast<float>(p.scale) * kLog2E;
-  const KeyRange range = RangeOf<kCut>(p, first + kRows);
-  const int keys = range.end;
-  const int row0 =
-      static_cast<int>(first) + warp * kBlocks * 16 + lane / 4;  // of this lane; its other rows are 8 apart
-
-  const bool barring = p.mask_kind == MaskKind::kBool;
-  if (keys > range.begin) {
-    BeginTile<kKeys>(memory, k, p.k_strides.row, range.begin, keys, depth);
-    BeginTile<kKeys>(memory + kTileElements, v, p.v_strides.row, range.begin, keys, value_depth);
+    for (int m = 0; m < kBlocks; ++m)
+#pragma unroll
+      for (int d = 0; d < kDepth / 16; ++d) query[m][d] = LoadLeft(tile, (warp * kBlocks + m) * 16, d);
   }
-  int side = 0;
-  for (int at = range.begin; at < keys; at += kKeys, side ^= 1) {
-    CommitCopies();
-    WaitForCopies<0>();
-    Synchronize();
-    T* const k_tile = memory + side * 2 * kTileElements;
-    T* const v_tile = k_tile + kTileElements;
-    if (at + kKeys < keys) {
-      T* const next = memory + (side ^ 1) * 2 * kTileElements;
-      BeginTile<kKeys>(next, k, p.k_strides.row, at + kKeys, keys, depth);
-      BeginTile<kKeys>(next + kTileElements, v, p.v_strides.row, at + kKeys, keys, value_depth);
-    }
 
-    Mask mask;
-    if constexpr (kMasked) {
-      static_assert(kBlocks == 1);
-      const int64_t head = b * p.mask_strides.batch + h * p.mask_strides.head;
-      if (barring)
-        Read<true>(mask, p, head, row0, at + lane % 4 * 2, keys);
-      else
-        Read<false>(mask, p, head, row0, at + lane % 4 * 2, keys);
-    }
-
-    float score[kBlocks][kKeys / 8][4] = {};
+  // Computes the scores of a tile of keys.
+  XPUD_DEVICE_MEMBER void AddScores(const T* k_tile) {
+#pragma unroll
+    for (int m = 0; m < kBlocks; ++m)
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) score[m][n][i] = 0;
 #pragma unroll
     for (int d = 0; d < kDepth / 16; ++d)
 #pragma unroll
@@ -117,58 +76,48 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
           MultiplyAdd(score[m][2 * n + 1], query[m][d], f.x[2], f.x[3]);
         }
       }
+  }
 
-    // Converts to units of log 2, here or in the exponential.
-    const float unit = kMasked ? 1.0f : factor;
-    if constexpr (kMasked) {
+  // Converts scores to units of log 2, with the call's mask.
+  XPUD_DEVICE_MEMBER void AddMask(const Mask& mask, bool barring, float factor) {
+    static_assert(kBlocks == 1);
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& s = score[0][n][i];
+        const float added = mask.x[n][i / 2][i % 2];
+        s = barring && added != 0 ? -__builtin_inff() : __builtin_fmaf(s, factor, added);
+      }
+  }
+
+  // Removes the scores of keys, of a tile from `at` on, to which queries do not attend. `first` is the
+  // group's first query.
+  XPUD_DEVICE_MEMBER void Hide(const AttentionArguments& p, int64_t first, int at, int keys, int lane) {
+    if (at + kKeys <= keys && !(p.causal && at + kKeys - 1 > first)) return;
+#pragma unroll
+    for (int m = 0; m < kBlocks; ++m)
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          float& s = score[0][n][i];
-          const float added = mask.x[n][i / 2][i % 2];
-          s = barring && added != 0 ? -__builtin_inff() : __builtin_fmaf(s, factor, added);
+          // IsHidden would select, which takes more registers than to branch.
+          const int key = at + n * 8 + lane % 4 * 2 + i % 2, own = row + m * 16 + i / 2 * 8;
+          if (key >= keys || (p.causal && key > own)) score[m][n][i] = -__builtin_inff();
         }
-    }
-    if (at + kKeys > keys || (p.causal && at + kKeys - 1 > first)) {
-#pragma unroll
-      for (int m = 0; m < kBlocks; ++m)
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int key = at + n * 8 + lane % 4 * 2 + i % 2, row = row0 + m * 16 + i / 2 * 8;
-            if (key >= keys || (p.causal && key > row)) score[m][n][i] = -__builtin_inff();
-          }
-    }
+  }
 
+  // Turns scores into weights. `unit` converts scores to units of log 2. Out shrinks.
+  XPUD_DEVICE_MEMBER void Weigh(float unit) {
     float shrink[kBlocks][2];
     [[maybe_unused]] bool grown = false;
 #pragma unroll
-    for (int m = 0; m < kBlocks; ++m) {
+    for (int m = 0; m < kBlocks; ++m)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float most = score[m][0][half * 2];
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n)
-          most = Max(most, Max(score[m][n][half * 2], score[m][n][half * 2 + 1]));
-        most = Max(most, Across(most, 1));
-        most = Max(most, Across(most, 2));
-        most = Max(top[m][half], most * unit);
-        const float base = most == -__builtin_inff() ? 0.0f : most;
-        shrink[m][half] = Exp2(top[m][half] - base);
+        shrink[m][half] = WeighRow<kKeys / 8>(
+            softmax[m][half], unit, [&](int n, int e) -> float& { return score[m][n][half * 2 + e]; });
         grown = grown || shrink[m][half] != 1;
-        top[m][half] = most;
-        float part = 0;
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            float& s = score[m][n][half * 2 + e];
-            s = Exp2(__builtin_fmaf(s, unit, -base));
-            part += s;
-          }
-        sum[m][half] = sum[m][half] * shrink[m][half] + part;
         if constexpr (!kAsks) {
 #pragma unroll
           for (int d = 0; d < kDepth / 8; ++d) {
@@ -177,7 +126,6 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
           }
         }
       }
-    }
     if (kAsks && __nvvm_vote_any_sync(-1, grown)) {
 #pragma unroll
       for (int m = 0; m < kBlocks; ++m)
@@ -186,18 +134,22 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) out[m][d][i] *= shrink[m][i / 2];
     }
+  }
 
-    if constexpr (kDrops) {
+  // Applies dropout to the weights of a tile of keys from `at` on.
+  XPUD_DEVICE_MEMBER void Drop(const AttentionArguments& p, const Block& block, int at) {
 #pragma unroll
-      for (int m = 0; m < kBlocks; ++m)
+    for (int m = 0; m < kBlocks; ++m)
 #pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-          const Factors factors = FactorsOfQueries(p, b, h, row0 + m * 16, at + n * 8);
+      for (int n = 0; n < kKeys / 8; ++n) {
+        const Factors factors = FactorsOfQueries(p, block.b, block.h, row + m * 16, at + n * 8);
 #pragma unroll
-          for (int i = 0; i < 4; ++i) score[m][n][i] *= factors.x[i];
-        }
-    }
+        for (int i = 0; i < 4; ++i) score[m][n][i] *= factors.x[i];
+      }
+  }
 
+  // Adds weighted values of a tile.
+  XPUD_DEVICE_MEMBER void AddValues(const T* v_tile) {
 #pragma unroll
     for (int n = 0; n < kKeys / 16; ++n) {
       Fragment weight[kBlocks];
@@ -215,13 +167,71 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
     }
   }
 
+  template <bool kCut>
+  XPUD_DEVICE_MEMBER void End(const AttentionArguments& p, const Block& block) const {
 #pragma unroll
-  for (int m = 0; m < kBlocks; ++m)
+    for (int m = 0; m < kBlocks; ++m)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      EndRow<T, kDepth / 8, kCut>(p, b, h, row0 + m * 16 + half * 8, top[m][half], sum[m][half],
-                                  [&](int d, int e) { return out[m][d][half * 2 + e]; });
+      for (int half = 0; half < 2; ++half)
+        EndRow<T, kDepth / 8, kCut>(p, block.b, block.h, row + m * 16 + half * 8, softmax[m][half].top,
+                                    softmax[m][half].sum,
+                                    [&](int d, int e) { return out[m][d][half * 2 + e]; });
+  }
+};
+
+// Begins to copy the keys and values from `at` on to a pair of tiles.
+XPUD_DEVICE void BeginTiles(const AttentionArguments& p, const Heads<T>& heads, T* tiles, int at, int keys) {
+  BeginTile<kKeys>(tiles, heads.k, p.k_strides.row, at, keys, heads.depth);
+  BeginTile<kKeys>(tiles + kTileElements, heads.v, p.v_strides.row, at, keys, heads.value_depth);
+}
+
+// Without a mask, `scale` is positive.
+template <int kBlocks, bool kMasked, bool kCut, bool kDrops = false>
+XPUD_DEVICE void Attend(const AttentionArguments& p) {
+  constexpr int kRows = kWarps * kBlocks * 16;
+  constexpr int kElements = kRows * kDepth > 4 * kTileElements ? kRows * kDepth : 4 * kTileElements;
+  XPUD_SHARED T memory[kElements] __attribute__((aligned(128)));  // q; afterwards k and v of two tiles
+  const int lane = Lane() % 32, warp = Lane() / 32;
+  const Block block = BlockOf(p, kRows);
+  const Heads<T> heads = HeadsOf<T>(p, block);
+
+  BeginTile<kRows>(memory, heads.q, p.q_strides.row, block.first, p.queries, heads.depth);
+  CommitCopies();
+  WaitForCopies<0>();
+  Synchronize();
+  Rows<kBlocks> rows;
+  rows.ReadQueries(memory, warp);
+  Synchronize();
+
+  const float factor = static_cast<float>(p.scale) * kLog2E;
+  const KeyRange range = RangeOf<kCut>(p, block.first + kRows);
+  const int keys = range.end;
+  rows.row = static_cast<int>(block.first) + warp * kBlocks * 16 + lane / 4;
+  const bool barring = p.mask_kind == MaskKind::kBool;
+  if (keys > range.begin) BeginTiles(p, heads, memory, range.begin, keys);
+  int side = 0;
+  for (int at = range.begin; at < keys; at += kKeys, side ^= 1) {
+    CommitCopies();
+    WaitForCopies<0>();
+    Synchronize();
+    T* const tiles = memory + side * 2 * kTileElements;
+    if (at + kKeys < keys) BeginTiles(p, heads, memory + (side ^ 1) * 2 * kTileElements, at + kKeys, keys);
+    Mask mask;
+    if constexpr (kMasked) {
+      const int64_t head = block.b * p.mask_strides.batch + block.h * p.mask_strides.head;
+      if (barring)
+        Read<true>(mask, p, head, rows.row, at + lane % 4 * 2, keys);
+      else
+        Read<false>(mask, p, head, rows.row, at + lane % 4 * 2, keys);
     }
+    rows.AddScores(tiles);
+    if constexpr (kMasked) rows.AddMask(mask, barring, factor);
+    rows.Hide(p, block.first, at, keys, lane);
+    rows.Weigh(kMasked ? 1.0f : factor);
+    if constexpr (kDrops) rows.Drop(p, block, at);
+    rows.AddValues(tiles + kTileElements);
+  }
+  rows.template End<kCut>(p, block);
 }
 
 }  // namespace xpud::gpu

@@ -77,10 +77,6 @@ XPUD_DEVICE void StoreRows(void* data, const HeadStrides& s, int64_t b, int64_t 
   }
 }
 
-XPUD_DEVICE const T* HeadOf(const void* data, const HeadStrides& s, int64_t b, int64_t h) {
-  return static_cast<const T*>(data) + b * s.batch + h * s.head;
-}
-
 // ---- keys ----
 
 struct KeysMemory {
@@ -92,9 +88,9 @@ struct KeysMemory {
 };
 
 XPUD_DEVICE void BeginQueries(const Arguments& p, KeysMemory::Stage& stage, int64_t b, int64_t h, int first) {
-  BeginTile<kOthers>(stage.q, HeadOf(p.q, p.q_strides, b, h), p.q_strides.row, first, p.queries,
+  BeginTile<kOthers>(stage.q, HeadOf<T>(p.q, p.q_strides, b, h), p.q_strides.row, first, p.queries,
                      static_cast<int>(p.depth));
-  BeginTile<kOthers>(stage.gradient, HeadOf(p.gradient, p.gradient_strides, b, h), p.gradient_strides.row,
+  BeginTile<kOthers>(stage.gradient, HeadOf<T>(p.gradient, p.gradient_strides, b, h), p.gradient_strides.row,
                      first, p.queries, static_cast<int>(p.value_depth));
   static_assert(2 * kOthers <= kWarps * 32);
   const int i = Lane() % kOthers;
@@ -177,8 +173,8 @@ XPUD_DEVICE void GradientOfKeys(const Arguments& p, KeysMemory& memory) {
   const int tiles = first < p.queries ? static_cast<int>((p.queries - first + kOthers - 1) / kOthers) : 0;
   const int64_t steps = tiles * p.heads_per_key_head, head = kh * p.heads_per_key_head;
 
-  BeginTile<kRows>(memory.k, HeadOf(p.k, p.k_strides, b, kh), p.k_strides.row, key, p.keys, depth);
-  BeginTile<kRows>(memory.v, HeadOf(p.v, p.v_strides, b, kh), p.v_strides.row, key, p.keys, value_depth);
+  BeginTile<kRows>(memory.k, HeadOf<T>(p.k, p.k_strides, b, kh), p.k_strides.row, key, p.keys, depth);
+  BeginTile<kRows>(memory.v, HeadOf<T>(p.v, p.v_strides, b, kh), p.v_strides.row, key, p.keys, value_depth);
   if (steps > 0) BeginQueries(p, memory.stages[0], b, head, first);
   CommitCopies();
   WaitForCopies<0>();
@@ -246,9 +242,9 @@ XPUD_DEVICE void WeighQueries(const Arguments& p, const Scores& s, const float (
 
 XPUD_DEVICE void BeginKeys(const Arguments& p, QueriesMemory::Stage& stage, int64_t b, int64_t kh,
                            int first) {
-  BeginTile<kOthers>(stage.k, HeadOf(p.k, p.k_strides, b, kh), p.k_strides.row, first, p.keys,
+  BeginTile<kOthers>(stage.k, HeadOf<T>(p.k, p.k_strides, b, kh), p.k_strides.row, first, p.keys,
                      static_cast<int>(p.depth));
-  BeginTile<kOthers>(stage.v, HeadOf(p.v, p.v_strides, b, kh), p.v_strides.row, first, p.keys,
+  BeginTile<kOthers>(stage.v, HeadOf<T>(p.v, p.v_strides, b, kh), p.v_strides.row, first, p.keys,
                      static_cast<int>(p.value_depth));
 }
 
@@ -261,10 +257,10 @@ XPUD_DEVICE void GradientOfQueries(const Arguments& p, QueriesMemory& memory) {
   const int keys = static_cast<int>(p.causal != 0 ? Least<int64_t>(p.keys, query + kRows) : p.keys);
   const int row = query + Lane() / 32 * 16 + Lane() % 32 / 4;
 
-  BeginTile<kRows>(memory.own.q, HeadOf(p.q, p.q_strides, b, h), p.q_strides.row, query, p.queries,
+  BeginTile<kRows>(memory.own.q, HeadOf<T>(p.q, p.q_strides, b, h), p.q_strides.row, query, p.queries,
                    static_cast<int>(p.depth));
-  BeginTile<kRows>(memory.own.gradient, HeadOf(p.gradient, p.gradient_strides, b, h), p.gradient_strides.row,
-                   query, p.queries, static_cast<int>(p.value_depth));
+  BeginTile<kRows>(memory.own.gradient, HeadOf<T>(p.gradient, p.gradient_strides, b, h),
+                   p.gradient_strides.row, query, p.queries, static_cast<int>(p.value_depth));
   CommitCopies();
   float base[2], delta[2];
 #pragma unroll

@@ -28,48 +28,36 @@ XPUD_DEVICE float Element(Half half, const Bits& bits, int i) {
   return Load(half);
 }
 
-// kSpread lanes share a key; each has kOwn of its columns.
+// A lane's part of the query: kSpread lanes share a key, and each has kOwn of its columns.
 template <int kSpread>
-XPUD_DEVICE void AttendOne(const AttentionArguments& p) {
-  constexpr int kSlots = 32 / kSpread;             // keys of a warp at once
-  constexpr int kBatch = kSpread < 32 ? 4 : 8;     // keys whose loads are in flight together
-  constexpr int kKeys = kWarps * kSlots * kBatch;  // of a group
-  constexpr int kStates = kWarps * kSlots;
-  XPUD_SHARED float outs[kStates][kSpread * kOwn];
-  XPUD_SHARED float tops[kStates], sums[kStates];
-  const int lane = Lane() % 32, part = lane % kSpread, state = Lane() / kSpread;
-  const auto [row, h, b] = PositionOf(GroupX(), p.queries, p.heads);
-  const int64_t kh = Quotient(h, p.heads_per_key_head);
-  const int column = part * kOwn, depth = static_cast<int>(p.depth),
-            value_depth = static_cast<int>(p.value_depth);
-  const bool in_depth = column < depth, in_values = column < value_depth;
-  const T* const q = static_cast<const T*>(p.q) + b * p.q_strides.batch + h * p.q_strides.head +
-                     row * p.q_strides.row + column;
-  const T* const k = static_cast<const T*>(p.k) + b * p.k_strides.batch + kh * p.k_strides.head + column;
-  const T* const v = static_cast<const T*>(p.v) + b * p.v_strides.batch + kh * p.v_strides.head + column;
-  const int64_t mask = b * p.mask_strides.batch + h * p.mask_strides.head + row * p.mask_strides.row;
-  const KeyRange range = RangeOf(p, row + 1);
-  const float factor = static_cast<float>(p.scale) * kLog2E;
+struct Row {
+  static constexpr int kSlots = 32 / kSpread;             // keys of a warp at once
+  static constexpr int kBatch = kSpread < 32 ? 4 : 8;     // keys whose loads are in flight together
+  static constexpr int kKeys = kWarps * kSlots * kBatch;  // of a group
+  static constexpr int kStates = kWarps * kSlots;         // softmaxes, each of other keys
 
-  constexpr Bits kZero = {};
-  const Bits query = in_depth ? LoadBits(q) : kZero;
-  float out[kOwn] = {}, top = -__builtin_inff(), sum = 0;
-  for (int at = range.begin; at < range.end; at += kKeys) {
-    Bits keys[kBatch], values[kBatch];
+  // The results of all states, in shared memory.
+  struct States {
+    float outs[kStates][kSpread * kOwn];
+    float tops[kStates], sums[kStates];
+  };
+
+  const int part, state;
+  Bits query;
+  float score[kBatch], most;
+  float out[kOwn] = {};
+  Softmax softmax;
+
+  XPUD_DEVICE_MEMBER Row(int part, int state) : part(part), state(state) {}
+
+  XPUD_DEVICE_MEMBER int KeyOf(int at, int i) const { return at + i * kStates + state; }
+
+  // Computes a batch's scores, and their largest. `mask` is the place of the query's row in the call's mask.
+  XPUD_DEVICE_MEMBER void AddScores(const AttentionArguments& p, const Bits (&keys)[kBatch], int64_t mask,
+                                    int at, int end, float factor) {
+    most = softmax.top;
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      const int key = at + i * kStates + state;
-      keys[i] = key < range.end && in_depth ? LoadBits(k + key * p.k_strides.row) : kZero;
-    }
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const int key = at + i * kStates + state;
-      values[i] = key < range.end && in_values ? LoadBits(v + key * p.v_strides.row) : kZero;
-    }
-    float score[kBatch], most = top;
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const int key = at + i * kStates + state;
       float dot = 0;
 #pragma unroll
       for (int e = 0; e < kOwn; ++e)
@@ -77,57 +65,109 @@ XPUD_DEVICE void AttendOne(const AttentionArguments& p) {
 #pragma unroll
       for (int lanes = 1; lanes < kSpread; lanes *= 2) dot += Across(dot, lanes);
       score[i] = dot * factor;
-      if (key >= range.end) {
-        score[i] = -__builtin_inff();
-      } else if (p.mask_kind == MaskKind::kAdded) {
-        score[i] += MaskUnits(Load(static_cast<const T*>(p.mask)[mask + key * p.mask_strides.column]));
-      } else if (p.mask_kind == MaskKind::kBool) {
-        if (static_cast<const uint8_t*>(p.mask)[mask + key * p.mask_strides.column] == 0)
-          score[i] = -__builtin_inff();
-      }
+      AddMask(p, mask, KeyOf(at, i), end, score[i]);
       most = Max(most, score[i]);
     }
-    const float base = most == -__builtin_inff() ? 0.0f : most;
-    const float shrink = Exp2(top - base);
-    top = most;
-    sum *= shrink;
+  }
+  // Adds the call's mask, or removes the score.
+  static XPUD_DEVICE_MEMBER void AddMask(const AttentionArguments& p, int64_t mask, int key, int end,
+                                         float& score) {
+    if (key >= end) {
+      score = -__builtin_inff();
+    } else if (p.mask_kind == MaskKind::kAdded) {
+      score += MaskUnits(Load(static_cast<const T*>(p.mask)[mask + key * p.mask_strides.column]));
+    } else if (p.mask_kind == MaskKind::kBool) {
+      if (static_cast<const uint8_t*>(p.mask)[mask + key * p.mask_strides.column] == 0)
+        score = -__builtin_inff();
+    }
+  }
+
+  // Turns scores into weights, and adds the weighted values. Out shrinks.
+  XPUD_DEVICE_MEMBER void AddValues(const Bits (&values)[kBatch]) {
+    const auto [base, shrink] = softmax.Raise(most);
+    softmax.sum *= shrink;
 #pragma unroll
     for (int e = 0; e < kOwn; ++e) out[e] *= shrink;
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const float weight = Exp2(score[i] - base);
-      sum += weight;
+      softmax.sum += weight;
 #pragma unroll
       for (int e = 0; e < kOwn; ++e) out[e] = __builtin_fmaf(weight, Element(T{}, values[i], e), out[e]);
     }
   }
 
+  XPUD_DEVICE_MEMBER void StoreState(States& states) const {
 #pragma unroll
-  for (int e = 0; e < kOwn; ++e) outs[state][column + e] = out[e];
-  if (part == 0) {
-    tops[state] = top;
-    sums[state] = sum;
+    for (int e = 0; e < kOwn; ++e) states.outs[state][part * kOwn + e] = out[e];
+    if (part == 0) {
+      states.tops[state] = softmax.top;
+      states.sums[state] = softmax.sum;
+    }
   }
+
+  // Merges all states. Lanes share the columns.
+  static XPUD_DEVICE_MEMBER void End(const AttentionArguments& p, const Block& block, int value_depth,
+                                     const States& states) {
+    float most = states.tops[0];
+#pragma unroll
+    for (int s = 1; s < kStates; ++s) most = Max(most, states.tops[s]);
+    const float base = BaseOf(most);
+    float total = 0;
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) total += states.sums[s] * Exp2(states.tops[s] - base);
+    const float inverse = InverseOf(total);
+    const Result<T> to = ResultOf<T>(p, block.b, block.h, block.first);
+    for (int c = Lane(); c < value_depth; c += kWarps * 32) {
+      float value = 0;
+#pragma unroll
+      for (int s = 0; s < kStates; ++s)
+        value = __builtin_fmaf(states.outs[s][c], Exp2(states.tops[s] - base), value);
+      if (to.part != nullptr)
+        to.part[c] = value * inverse;
+      else
+        Store(to.out[c], value * inverse);
+    }
+    if (Lane() == 0) StoreLogsumexp(to, most, total);
+  }
+};
+
+template <int kSpread>
+XPUD_DEVICE void AttendOne(const AttentionArguments& p) {
+  using Own = Row<kSpread>;
+  XPUD_SHARED typename Own::States states;
+  const Block block = BlockOfOne(p);
+  Own row(Lane() % 32 % kSpread, Lane() / kSpread);
+  const Heads<T> heads = HeadsOf<T>(p, block);
+  const int column = row.part * kOwn;
+  const T* const q = heads.q + block.first * p.q_strides.row + column;
+  const T *const k = heads.k + column, *const v = heads.v + column;
+  const bool in_depth = column < heads.depth, in_values = column < heads.value_depth;
+  const int64_t mask =
+      block.b * p.mask_strides.batch + block.h * p.mask_strides.head + block.first * p.mask_strides.row;
+  const KeyRange range = RangeOf(p, block.first + 1);
+  const float factor = static_cast<float>(p.scale) * kLog2E;
+
+  constexpr Bits kZero = {};
+  row.query = in_depth ? LoadBits(q) : kZero;
+  for (int at = range.begin; at < range.end; at += Own::kKeys) {
+    Bits keys[Own::kBatch], values[Own::kBatch];
+#pragma unroll
+    for (int i = 0; i < Own::kBatch; ++i) {
+      const int key = row.KeyOf(at, i);
+      keys[i] = key < range.end && in_depth ? LoadBits(k + key * p.k_strides.row) : kZero;
+    }
+#pragma unroll
+    for (int i = 0; i < Own::kBatch; ++i) {
+      const int key = row.KeyOf(at, i);
+      values[i] = key < range.end && in_values ? LoadBits(v + key * p.v_strides.row) : kZero;
+    }
+    row.AddScores(p, keys, mask, at, range.end, factor);
+    row.AddValues(values);
+  }
+  row.StoreState(states);
   Synchronize();
-  float most = tops[0];
-#pragma unroll
-  for (int s = 1; s < kStates; ++s) most = Max(most, tops[s]);
-  const float base = most == -__builtin_inff() ? 0.0f : most;
-  float total = 0;
-#pragma unroll
-  for (int s = 0; s < kStates; ++s) total += sums[s] * Exp2(tops[s] - base);
-  const float inverse = total == 0 ? 0.0f : 1.0f / total;
-  const Result<T> to = ResultOf<T>(p, b, h, row);
-  for (int c = Lane(); c < value_depth; c += kWarps * 32) {
-    float value = 0;
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) value = __builtin_fmaf(outs[s][c], Exp2(tops[s] - base), value);
-    if (to.part != nullptr)
-      to.part[c] = value * inverse;
-    else
-      Store(to.out[c], value * inverse);
-  }
-  if (Lane() == 0) StoreLogsumexp(to, most, total);
+  Own::End(p, block, heads.value_depth, states);
 }
 
 }  // namespace xpud::gpu

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/library/gpu/attention_arguments.h"
+#include "kernels/library/gpu/attention_device.h"
 #include "kernels/library/gpu/attention_dropout.h"
 #include "kernels/library/gpu/device.h"
 #include "kernels/library/gpu/position.h"
@@ -18,9 +19,6 @@ XPUD_DEVICE double Exp(double x) { return xpud_exp_f64(x); }
 XPUD_DEVICE float Log(float x) { return xpud_log_f32(x); }
 XPUD_DEVICE double Log(double x) { return xpud_log_f64(x); }
 
-XPUD_DEVICE float Across(float x, int lanes) {
-  return __builtin_bit_cast(float, __nvvm_shfl_sync_bfly_i32(-1, __builtin_bit_cast(int, x), lanes, 31));
-}
 XPUD_DEVICE double Across(double x, int lanes) {
   const uint64_t bits = __builtin_bit_cast(uint64_t, x);
   const uint32_t low = __nvvm_shfl_sync_bfly_i32(-1, static_cast<int>(bits), lanes, 31),
@@ -28,10 +26,18 @@ XPUD_DEVICE double Across(double x, int lanes) {
   return __builtin_bit_cast(double, static_cast<uint64_t>(high) << 32 | low);
 }
 
-template <typename T>
-XPUD_DEVICE const T* Head(const void* data, const HeadStrides& s, int64_t b, int64_t h) {
-  return static_cast<const T*>(data) + b * s.batch + h * s.head;
-}
+// As Softmax, for scores that are not in units of log 2.
+template <typename W>
+struct NaturalSoftmax {
+  W top = -__builtin_inf(), sum = 0;
+
+  // REQUIRES: `most` is at least `top`. The caller shrinks `sum`.
+  XPUD_DEVICE_MEMBER Change<W> Raise(W most) {
+    const W base = BaseOf(most), shrink = Exp(top - base);
+    top = most;
+    return {base, shrink};
+  }
+};
 
 // Returns the score of a key after applying the mask.
 template <typename T, typename W>

@@ -188,14 +188,10 @@ class Rows {
   XPUD_DEVICE_MEMBER void WaitForOut() { WaitFor<0>(out_); }
 
   // Removes the scores of keys in the tile to which the query does not attend.
-  XPUD_DEVICE_MEMBER void Mask(const AttentionArguments& p, const Item& item, int tile) {
-    const int lane = Lane() % 32, warp_row = WarpRow(item), at = tile * kKeys;
-    if (at + kKeys <= item.keys && !(p.causal && at + kKeys - 1 > warp_row)) return;
-#pragma unroll
-    for (int i = 0; i < kKeys / 2; ++i) {
-      const int key = at + i / 4 * 8 + lane % 4 * 2 + i % 2, row = warp_row + lane / 4 + i / 2 % 2 * 8;
-      if (key >= item.keys || (p.causal && key > row)) score_[i] = -__builtin_inff();
-    }
+  XPUD_DEVICE_MEMBER void Hide(const AttentionArguments& p, const Item& item, int tile) {
+    const int warp_row = WarpRow(item), at = tile * kKeys;
+    if (at + kKeys > item.keys || (p.causal && at + kKeys - 1 > warp_row))
+      HideScores(p, warp_row + Lane() % 32 / 4, at, item.keys, score_);
   }
 
   // Converts scores to weights, without dividing by their sum. A row's largest score and its sum are two
@@ -213,10 +209,9 @@ class Rows {
       float m = Max(most[half][0], most[half][1]);
       m = Max(m, Across(m, 1));
       m = Max(m, Across(m, 2));
-      m = Max(top_[half], m * factor);
-      base[half] = m == -__builtin_inff() ? 0.0f : m;
-      shrink_[half] = Exp2(top_[half] - base[half]);
-      top_[half] = m;
+      const auto raised = softmax_[half].Raise(Max(softmax_[half].top, m * factor));
+      base[half] = raised.base;
+      shrink_[half] = raised.shrink;
     }
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n)
@@ -228,23 +223,19 @@ class Rows {
       }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      sum_[half] = sum_[half] * shrink_[half] + (part[half][0] + part[half][1]);
+      softmax_[half].sum = softmax_[half].sum * shrink_[half] + (part[half][0] + part[half][1]);
   }
 
   // Prepares the weights as a factor for BeginOutOf, and `out` as its addend. REQUIRES: no product in flight
   // uses them.
   XPUD_DEVICE_MEMBER void Prepare() {
-#pragma unroll
-    for (int n = 0; n < kKeys / 16; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) weight_[n].x[i] = Pair<T>(score_[n * 8 + i * 2], score_[n * 8 + i * 2 + 1]);
-#pragma unroll
-    for (int i = 0; i < kDepth / 2; ++i) out_[i] *= shrink_[i / 2 % 2];
+    Pack<T>(score_, weight_);
+    Shrink(out_, shrink_);
   }
 
   XPUD_DEVICE_MEMBER void BeginItem() {
-    top_[0] = top_[1] = -__builtin_inff();
-    sum_[0] = sum_[1] = 0;
+#pragma unroll
+    for (Softmax& row : softmax_) row = Softmax();
 #pragma unroll
     for (float& x : out_) x = 0;
   }
@@ -252,8 +243,9 @@ class Rows {
   XPUD_DEVICE_MEMBER void EndItem(const AttentionArguments& p, const Item& item) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      EndRow<T, kDepth / 8, false>(p, item.b, item.h, WarpRow(item) + Lane() % 32 / 4 + half * 8, top_[half],
-                                   sum_[half], [&](int n, int e) { return out_[n * 4 + half * 2 + e]; });
+      EndRow<T, kDepth / 8, false>(p, item.b, item.h, WarpRow(item) + Lane() % 32 / 4 + half * 8,
+                                   softmax_[half].top, softmax_[half].sum,
+                                   [&](int n, int e) { return out_[n * 4 + half * 2 + e]; });
   }
 
  private:
@@ -263,7 +255,8 @@ class Rows {
   }
 
   const int team_;
-  float score_[kKeys / 2], out_[kDepth / 2], top_[2], sum_[2], shrink_[2];
+  float score_[kKeys / 2], out_[kDepth / 2], shrink_[2];
+  Softmax softmax_[2];
   Fragment weight_[kKeys / 16];
 };
 
@@ -279,7 +272,7 @@ XPUD_DEVICE void AttendItems(const AttentionArguments& p, int team) {
                          __attribute__((always_inline)) {
                            Release(keys.empty);
                            if (tile + 1 == item.tiles) Release(queries.empty);
-                           rows.Mask(p, item, tile);
+                           rows.Hide(p, item, tile);
                            rows.Weigh(factor);
                          };
   const auto begin_out = [&](const Stage& values) __attribute__((always_inline)) {

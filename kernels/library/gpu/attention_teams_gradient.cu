@@ -257,7 +257,7 @@ class Rows {
 #pragma unroll
       for (int d = 0; d < kDepth / 16; ++d) {
         const int chunk = d * 2 + Lane() % 32 / 16;
-        const uint32_t at = own.tile + chunk / 8 * L::kOwnSlabBytes + row * 128 + (chunk % 8 ^ row % 8) * 16;
+        const uint32_t at = ChunkAt(own.tile, L::kOwnSlabBytes, row, chunk);
         own_a_[d] = LoadMatrices(at);
         own_b_[d] = LoadMatrices(at + L::kOwnBytes);
       }
@@ -318,7 +318,7 @@ class Rows {
 
   XPUD_DEVICE_MEMBER void BeginOtherSum(const Stage& d) {
     if constexpr (kOfKeys) {
-      Pack(weight_, factor_);
+      Pack<T>(weight_, factor_);
       BeginOut<T, L::kSlabBytes>(other_sum_, factor_, d.tile);
     }
   }
@@ -335,7 +335,7 @@ class Rows {
   }
 
   XPUD_DEVICE_MEMBER void BeginSum(const Stage& c) {
-    Pack(slope_, slope_factor_);
+    Pack<T>(slope_, slope_factor_);
     BeginOut<T, L::kSlabBytes>(sum_, slope_factor_, c.tile);
   }
 
@@ -356,13 +356,6 @@ class Rows {
     const float* const pair = numbers + n * 8 + Lane() % 4 * 2;
 #pragma unroll
     for (int i = 0; i < 4; ++i) to[i] = kOfKeys ? pair[i % 2] : of_rows[i / 2];
-  }
-
-  static XPUD_DEVICE_MEMBER void Pack(const float (&from)[kOthers / 2], Fragment (&to)[kOthers / 16]) {
-#pragma unroll
-    for (int n = 0; n < kOthers / 16; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) to[n].x[i] = Pair<T>(from[n * 8 + i * 2], from[n * 8 + i * 2 + 1]);
   }
 
   // Returns the first of a warp's 16 rows.

@@ -80,6 +80,30 @@ XPUD_DEVICE void StoreRow(T* to, int depth, bool wide, PairOf pair) {
   }
 }
 
+// Turns a row's scores of a tile into weights. Four lanes have the scores in pairs, score(block, 0 or 1), of
+// blocks of 8 keys, and each has a part of the row's sum. Returns the factor of what was summed before.
+// `unit` converts scores to units of log 2. REQUIRES: all lanes of a warp.
+template <int kBlocks, typename Score>
+XPUD_DEVICE float WeighRow(Softmax& row, float unit, Score score) {
+  float most = score(0, 0);
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) most = Max(most, Max(score(n, 0), score(n, 1)));
+  most = Max(most, Across(most, 1));
+  most = Max(most, Across(most, 2));
+  const auto [base, shrink] = row.Raise(Max(row.top, most * unit));
+  float part = 0;
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      float& s = score(n, e);
+      s = Exp2(__builtin_fmaf(s, unit, -base));
+      part += s;
+    }
+  row.sum = row.sum * shrink + part;
+  return shrink;
+}
+
 // Ends a row. Four lanes have parts of its sum, and its sums of values in pairs, element(block, 0 or 1), of
 // blocks of 8 columns. REQUIRES: all lanes of a warp call it together, also without a valid row. With a
 // branch here that could diverge, ptxas would treat no address of the whole kernel as uniform (8% at a depth
@@ -89,7 +113,7 @@ XPUD_DEVICE void EndRow(const AttentionArguments& p, int64_t b, int64_t h, int64
                         Element element) {
   float total = sum + Across(sum, 1);
   total += Across(total, 2);
-  const float inverse = total == 0 ? 0.0f : 1.0f / total;
+  const float inverse = InverseOf(total);
   const bool there = row < p.queries;
   const int lane = Lane() % 4, depth = there ? static_cast<int>(p.value_depth) : 0;
   const Result<T> to = ResultOf<T, kCut>(p, b, h, row);

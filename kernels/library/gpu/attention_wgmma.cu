@@ -43,140 +43,163 @@ XPUD_DEVICE void Publish() {
   Synchronize();
 }
 
+// The tiles of keys and values in shared memory, and their copies, which end in the order in which they
+// began.
+class Tiles {
+ public:
+  XPUD_DEVICE_MEMBER Tiles(const AttentionArguments& p, const Heads<T>& heads, KeyRange range,
+                           uint32_t memory)
+      : count(range.end > range.begin ? (range.end - range.begin + kKeys - 1) / kKeys : 0),
+        p_(p),
+        heads_(heads),
+        range_(range),
+        memory_(memory) {}
+
+  // Keys have one tile, which is free once their scores are computed, or two in turn. Values have two.
+  static constexpr int kKeyTiles = kTiles - 2;
+  XPUD_DEVICE_MEMBER uint32_t KeysAt(int tile) const { return memory_ + tile % kKeyTiles * kTileBytes; }
+  XPUD_DEVICE_MEMBER uint32_t ValuesAt(int tile) const {
+    return memory_ + (kKeyTiles + tile % 2) * kTileBytes;
+  }
+  // Queries are first in the tile that later becomes the second tile of values.
+  XPUD_DEVICE_MEMBER uint32_t QueriesAt() const { return ValuesAt(1); }
+  XPUD_DEVICE_MEMBER int FirstKey(int tile) const { return range_.begin + tile * kKeys; }
+
+  XPUD_DEVICE_MEMBER void BeginKeys(int tile) const {
+    if (tile < count)
+      BeginTile<kKeys>(KeysAt(tile), heads_.k, p_.k_strides.row, FirstKey(tile), range_.end, heads_.depth);
+    CommitCopies();
+  }
+  XPUD_DEVICE_MEMBER void BeginValues(int tile) const {
+    if (tile < count)
+      BeginTile<kKeys>(ValuesAt(tile), heads_.v, p_.v_strides.row, FirstKey(tile), range_.end,
+                       heads_.value_depth);
+    CommitCopies();
+  }
+  XPUD_DEVICE_MEMBER void BeginQueries(int first) const {
+    BeginTile<kRows>(QueriesAt(), heads_.q, p_.q_strides.row, first, static_cast<int>(p_.queries),
+                     heads_.depth);
+    CommitCopies();
+  }
+
+  const int count;
+
+ private:
+  const AttentionArguments& p_;
+  const Heads<T> heads_;
+  const KeyRange range_;
+  const uint32_t memory_;
+};
+
+// A lane's part of the group's queries.
+struct Rows {
+  XPUD_DEVICE_MEMBER Rows(const AttentionArguments& p, int first, int end)
+      : first(first),
+        row(first + Lane() / 32 * 16 + Lane() % 32 / 4),
+        end(end),
+        factor(static_cast<float>(p.scale) * kLog2E) {}
+
+  const int first;     // query of the group
+  const int row;       // this lane's first query; the other is 8 below
+  const int end;       // of the keys
+  const float factor;  // of scores
+  Fragment query[kDepth / 16];
+  float score[kKeys / 2], out[kDepth / 2] = {};
+  Softmax softmax[2];
+
+  XPUD_DEVICE_MEMBER void ReadQueries(uint32_t tile) {
+    const int lane = Lane() % 32, row = Lane() / 32 * 16 + lane % 16;
+#pragma unroll
+    for (int d = 0; d < kDepth / 16; ++d)
+      query[d] = LoadMatrices(ChunkAt(tile, kRows * 128, row, d * 2 + lane / 16));
+  }
+
+  XPUD_DEVICE_MEMBER void Hide(const AttentionArguments& p, int at) {
+    if (at + kKeys > end || (p.causal && at + kKeys - 1 > first)) HideScores(p, row, at, end, score);
+  }
+
+  // Turns scores into `weight`. Out shrinks.
+  XPUD_DEVICE_MEMBER void Weigh(Fragment (&weight)[kKeys / 16]) {
+    float shrink[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      shrink[half] = WeighRow<kKeys / 8>(softmax[half], factor,
+                                         [&](int n, int e) -> float& { return score[n * 4 + half * 2 + e]; });
+    Pack<T>(score, weight);
+    Shrink(out, shrink);
+  }
+
+  XPUD_DEVICE_MEMBER void End(const AttentionArguments& p, const Block& block) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      EndRow<T, kDepth / 8, true>(p, block.b, block.h, row + half * 8, softmax[half].top, softmax[half].sum,
+                                  [&](int n, int e) { return out[n * 4 + half * 2 + e]; });
+    }
+  }
+};
+
+// Computes the first tile's scores.
+XPUD_DEVICE void AddFirstScores(const Tiles& tiles, Rows& rows) {
+  Publish<1>();
+  BeginScores<T, kSlabBytes>(rows.score, rows.query, tiles.KeysAt(0));
+  if constexpr (Tiles::kKeyTiles > 1) tiles.BeginKeys(1);
+  WaitFor<0>(rows.score);
+  if constexpr (Tiles::kKeyTiles == 1) {
+    Synchronize();
+    tiles.BeginKeys(1);
+  }
+  Publish();
+}
+
+// Attends to a tile whose scores are known. Computes those of the next tile unless this is the last.
+template <bool kLast>
+XPUD_DEVICE void AttendTo(const AttentionArguments& p, const Tiles& tiles, int tile, Rows& rows) {
+  float next[kKeys / 2];
+  if constexpr (!kLast) {
+    BeginScores<T, kSlabBytes>(next, rows.query, tiles.KeysAt(tile + 1));
+    tiles.BeginValues(tile + 1);
+    if constexpr (Tiles::kKeyTiles > 1) tiles.BeginKeys(tile + 2);
+  }
+  rows.Hide(p, tiles.FirstKey(tile));
+  Fragment weight[kKeys / 16];
+  rows.Weigh(weight);
+  BeginOut<T, kSlabBytes>(rows.out, weight, tiles.ValuesAt(tile));
+  if constexpr (!kLast) {
+    WaitFor<1>(next);
+    if constexpr (Tiles::kKeyTiles == 1) {
+      Synchronize();
+      tiles.BeginKeys(tile + 2);
+    }
+  }
+  WaitFor<0>(rows.out);
+  if constexpr (!kLast) {
+    Publish();
+#pragma unroll
+    for (int i = 0; i < kKeys / 2; ++i) rows.score[i] = next[i];
+  }
+}
+
 XPUD_DEVICE void Attend(const AttentionArguments& p) {
   constexpr int kMemory = kTiles * kTileBytes > kRows * kDepth * 2 ? kTiles * kTileBytes : kRows * kDepth * 2;
   XPUD_SHARED char memory[kMemory] __attribute__((aligned(1024)));
-  const uint32_t base_at = SharedAddress(memory);
-  const int lane = Lane() % 32, warp = Lane() / 32;
-  const int64_t groups = (p.queries + kRows - 1) / kRows;
-  const auto [group, h, b] = PositionOf(GroupX(), groups, p.heads);
-  const int first = static_cast<int>((p.causal ? groups - 1 - group : group) * kRows);
-  const int64_t kh = Quotient(h, p.heads_per_key_head);
-  const T* const q = static_cast<const T*>(p.q) + b * p.q_strides.batch + h * p.q_strides.head;
-  const T* const k = static_cast<const T*>(p.k) + b * p.k_strides.batch + kh * p.k_strides.head;
-  const T* const v = static_cast<const T*>(p.v) + b * p.v_strides.batch + kh * p.v_strides.head;
-  const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
+  const Block block = BlockOf(p, kRows);
+  const int first = static_cast<int>(block.first);
+  const Heads<T> heads = HeadsOf<T>(p, block);
   const KeyRange range = RangeOf(p, first + kRows);
-  const int keys = range.end;
-  const int row0 = first + warp * 16 + lane / 4;  // of this lane; its other row is 8 below
-  const float factor = static_cast<float>(p.scale) * kLog2E;
+  const Tiles tiles(p, heads, range, SharedAddress(memory));
+  Rows rows(p, first, range.end);
 
-  // Keys have one tile, which is free once their scores are computed, or two in turn. Values have two.
-  constexpr int kKeyTiles = kTiles - 2;
-  const auto k_tile = [&](int tile) { return base_at + tile % kKeyTiles * kTileBytes; };
-  const auto v_tile = [&](int tile) { return base_at + (kKeyTiles + tile % 2) * kTileBytes; };
-  const int tiles = keys > range.begin ? (keys - range.begin + kKeys - 1) / kKeys : 0;
-  const auto begin_k = [&](int tile) {
-    if (tile < tiles)
-      BeginTile<kKeys>(k_tile(tile), k, p.k_strides.row, range.begin + tile * kKeys, keys, depth);
-    CommitCopies();
-  };
-  const auto begin_v = [&](int tile) {
-    if (tile < tiles)
-      BeginTile<kKeys>(v_tile(tile), v, p.v_strides.row, range.begin + tile * kKeys, keys, value_depth);
-    CommitCopies();
-  };
-  // Queries are first in the tile that later becomes the second tile of values.
-  const uint32_t q_tile = v_tile(1);
-  BeginTile<kRows>(q_tile, q, p.q_strides.row, first, static_cast<int>(p.queries), depth);
-  CommitCopies();
-  begin_k(0);
-  begin_v(0);
+  tiles.BeginQueries(first);
+  tiles.BeginKeys(0);
+  tiles.BeginValues(0);
   WaitForCopies<2>();
   Synchronize();
-  Fragment query[kDepth / 16];
-#pragma unroll
-  for (int d = 0; d < kDepth / 16; ++d) {
-    const int row = warp * 16 + lane % 16, chunk = d * 2 + lane / 16;
-    query[d] = LoadMatrices(q_tile + chunk / 8 * kRows * 128 + row * 128 + (chunk % 8 ^ row % 8) * 16);
-  }
-
-  float score[32], out[kDepth / 2] = {}, top[2], sum[2] = {};
-  top[0] = top[1] = -__builtin_inff();
-  if (tiles > 0) {
-    Publish<1>();
-    BeginScores<T, kSlabBytes>(score, query, k_tile(0));
-    if constexpr (kKeyTiles > 1) begin_k(1);
-    WaitFor<0>(score);
-    if constexpr (kKeyTiles == 1) {
-      Synchronize();
-      begin_k(1);
-    }
-    Publish();
-  }
-
-  // Attends to a tile whose scores are known. Begins the next tile unless this is the last.
-  const auto attend = [&]<bool kLast>(int tile) __attribute__((always_inline)) {
-    float next[32];
-    if constexpr (!kLast) {
-      BeginScores<T, kSlabBytes>(next, query, k_tile(tile + 1));
-      begin_v(tile + 1);
-      if constexpr (kKeyTiles > 1) begin_k(tile + 2);
-    }
-
-    const int at = range.begin + tile * kKeys;
-    if (at + kKeys > keys || (p.causal && at + kKeys - 1 > first)) {
-#pragma unroll
-      for (int i = 0; i < 32; ++i) {
-        const int key = at + i / 4 * 8 + lane % 4 * 2 + i % 2, row = row0 + i / 2 % 2 * 8;
-        if (key >= keys || (p.causal && key > row)) score[i] = -__builtin_inff();
-      }
-    }
-    float shrink[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float most = score[half * 2];
-#pragma unroll
-      for (int n = 0; n < 8; ++n) most = Max(most, Max(score[n * 4 + half * 2], score[n * 4 + half * 2 + 1]));
-      most = Max(most, Across(most, 1));
-      most = Max(most, Across(most, 2));
-      most = Max(top[half], most * factor);
-      const float base = most == -__builtin_inff() ? 0.0f : most;
-      shrink[half] = Exp2(top[half] - base);
-      top[half] = most;
-      float part = 0;
-#pragma unroll
-      for (int n = 0; n < 8; ++n)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float& s = score[n * 4 + half * 2 + e];
-          s = Exp2(__builtin_fmaf(s, factor, -base));
-          part += s;
-        }
-      sum[half] = sum[half] * shrink[half] + part;
-    }
-    Fragment weight[kKeys / 16];
-#pragma unroll
-    for (int n = 0; n < kKeys / 16; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) weight[n].x[i] = Pair<T>(score[n * 8 + i * 2], score[n * 8 + i * 2 + 1]);
-#pragma unroll
-    for (int i = 0; i < kDepth / 2; ++i) out[i] *= shrink[i / 2 % 2];
-
-    BeginOut<T, kSlabBytes>(out, weight, v_tile(tile));
-    if constexpr (!kLast) {
-      WaitFor<1>(next);
-      if constexpr (kKeyTiles == 1) {
-        Synchronize();
-        begin_k(tile + 2);
-      }
-    }
-    WaitFor<0>(out);
-    if constexpr (!kLast) {
-      Publish();
-#pragma unroll
-      for (int i = 0; i < 32; ++i) score[i] = next[i];
-    }
-  };
+  rows.ReadQueries(tiles.QueriesAt());
+  if (tiles.count > 0) AddFirstScores(tiles, rows);
 #pragma unroll 1
-  for (int tile = 0; tile + 1 < tiles; ++tile) attend.template operator()<false>(tile);
-  if (tiles > 0) attend.template operator()<true>(tiles - 1);
-
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    EndRow<T, kDepth / 8, true>(p, b, h, row0 + half * 8, top[half], sum[half],
-                                [&](int n, int e) { return out[n * 4 + half * 2 + e]; });
-  }
+  for (int tile = 0; tile + 1 < tiles.count; ++tile) AttendTo<false>(p, tiles, tile, rows);
+  if (tiles.count > 0) AttendTo<true>(p, tiles, tiles.count - 1, rows);
+  rows.End(p, block);
 }
 
 }  // namespace xpud::gpu

@@ -68,6 +68,11 @@ XPUD_DEVICE uint64_t DescriptorOf(uint32_t at, uint64_t slab_bytes) {
   return uint64_t{1} << 62 | uint64_t{1024 / 16} << 32 | slab_bytes / 16 << 16 | (at & 0x3ffff) >> 4;
 }
 
+// Returns the place of 16 bytes of a row in a tile of such slabs, swizzled.
+XPUD_DEVICE uint32_t ChunkAt(uint32_t tile, int slab_bytes, int row, int chunk) {
+  return tile + chunk / 8 * slab_bytes + row * 128 + (chunk % 8 ^ row % 8) * 16;
+}
+
 // Begins score = query k^T for a tile of k.
 template <typename T, int kSlabBytes, int kScores, int kSteps>
 XPUD_DEVICE void BeginScores(float (&score)[kScores], const Fragment (&query)[kSteps], uint32_t k_tile) {
@@ -98,6 +103,36 @@ XPUD_DEVICE void BeginOut(float (&out)[kOuts], const Fragment (&weight)[kSteps],
   for (int n = 0; n < kSteps; ++n)
     Multiply<T, 1>(out, weight[n], DescriptorOf(v_tile + n * 2048, kSlabBytes), 1);
   Commit();
+}
+
+// The rest is for a lane's part of 64 rows of accumulators: two rows, 8 apart, and pairs of adjacent columns.
+// `row` is the first.
+
+// Removes the scores of keys to which queries do not attend, in a tile of keys from `at` on.
+template <int kScores>
+XPUD_DEVICE void HideScores(const AttentionArguments& p, int row, int at, int end, float (&score)[kScores]) {
+  const int lane = Lane() % 32;
+#pragma unroll
+  for (int i = 0; i < kScores; ++i) {
+    const int key = at + i / 4 * 8 + lane % 4 * 2 + i % 2;
+    if (IsHidden(p, row + i / 2 % 2 * 8, key, end)) score[i] = -__builtin_inff();
+  }
+}
+
+// Rounds weights to left factors.
+template <typename T, int kScores>
+XPUD_DEVICE void Pack(const float (&from)[kScores], Fragment (&to)[kScores / 8]) {
+#pragma unroll
+  for (int n = 0; n < kScores / 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[n].x[i] = Pair<T>(from[n * 8 + i * 2], from[n * 8 + i * 2 + 1]);
+}
+
+// Scales sums of rows, each by the factor of its row.
+template <int kSums>
+XPUD_DEVICE void Shrink(float (&sum)[kSums], const float (&shrink)[2]) {
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) sum[i] *= shrink[i / 2 % 2];
 }
 
 }  // namespace xpud::gpu
