@@ -156,7 +156,7 @@ void Lane::Archive(DeviceSession& session, const std::string& reason, bool fault
 
 bool Lane::EndSession(DeviceSession& session) {
   if (!session.End()) return false;
-  tenants_.Of(session.peer().tenant).counters += session.counters();
+  registry_.CountEnded(session.peer().tenant, index_, session.counters());
   return true;
 }
 
@@ -165,11 +165,12 @@ bool Lane::RunEnding() {
 }
 
 TenantTotals Lane::Tenants() const {
-  TenantTotals totals = tenants_;
-  for (const auto& session : ending_) totals.Of(session->peer().tenant).counters += session->counters();
+  TenantTotals totals = registry_.EndedWork(index_);
+  for (const auto& session : ending_)
+    totals.Of(session->peer().tenant).counters[index_] += session->counters();
   turns_.ForEach([&](const DeviceSession& session) {
     TenantTotal& total = totals.Of(session.peer().tenant);
-    total.counters += session.counters();
+    total.counters[index_] += session.counters();
     total.memory_bytes += session.allocated_bytes();
   });
   return totals;

@@ -157,7 +157,6 @@ class Lane {
   std::vector<std::unique_ptr<session::DeviceSession>> ending_;
   Alarm alarm_;                        // of the device, as epoll_ knows it
   executor::ExecutorStatus executor_;  // as the event log knows it
-  TenantTotals tenants_;
   records::Archive ended_;
   ProfileDesk profiles_;
   StallWatch stalls_;

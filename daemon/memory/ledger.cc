@@ -20,7 +20,7 @@ Ledger::Account& Ledger::Open(const Tenant& tenant, std::atomic<uint64_t>* publi
   ++share.second.accounts;
   Account& account = accounts_.emplace_back();
   account.share_ = &share;
-  account.label_ = labels_.try_emplace(tenant, static_cast<uint32_t>(labels_.size() + 1)).first->second;
+  account.label_ = LabelOf(tenant);
   account.published_ = published;
   account.claimed_ = claimed;
   return account;
@@ -30,9 +30,24 @@ void Ledger::Close(Account& account) {
   XPUD_CHECK(account.held_ == 0);
   SetCredit(account, 0);
   const Tenant tenant = account.share_->first;
-  --account.share_->second.accounts;
+  if (--account.share_->second.accounts == 0) RetireLabel(tenant);
   accounts_.remove_if([&](const Account& each) { return &each == &account; });
   Forget(tenant);
+}
+
+uint32_t Ledger::LabelOf(const Tenant& tenant) {
+  const auto [found, added] = labels_.try_emplace(tenant, Label{last_label_ + 1, gone_.end()});
+  if (added) XPUD_CHECK(++last_label_ != UINT32_MAX);
+  Label& label = found->second;
+  if (label.gone != gone_.end()) gone_.erase(std::exchange(label.gone, gone_.end()));
+  return label.number;
+}
+
+void Ledger::RetireLabel(const Tenant& tenant) {
+  labels_.at(tenant).gone = gone_.insert(gone_.end(), tenant);
+  if (gone_.size() <= kKeptLabels) return;
+  labels_.erase(gone_.front());
+  gone_.pop_front();
 }
 
 void Ledger::Forget(const Tenant& tenant) {

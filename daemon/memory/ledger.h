@@ -97,12 +97,24 @@ class Ledger {
     TakeBack([&](const Account& account) { return IsBeyondQuota(account); });
   }
   bool IsBeyondQuota(const Account& account) const;
+  uint32_t LabelOf(const Tenant& tenant);
+  // The tenant has no account any more.
+  void RetireLabel(const Tenant& tenant);
   void Forget(const Tenant& tenant);
 
   const uint64_t capacity_;
   uint64_t default_quota_;
   std::map<Tenant, Share> tenants_;
-  std::map<Tenant, uint32_t> labels_;  // all tenants ever seen: their data may still be in free memory
+  // Tenants' data may still be in free memory after their last session. Those that went lately keep their
+  // labels, so that what they left is not zeroed for them. A label is never used again.
+  static constexpr size_t kKeptLabels = 1024;
+  struct Label {
+    uint32_t number;
+    std::list<Tenant>::iterator gone;  // in gone_, or its end while the tenant has accounts
+  };
+  std::map<Tenant, Label> labels_;
+  std::list<Tenant> gone_;  // the one that went last is last
+  uint32_t last_label_ = 0;
   std::list<Account> accounts_;
   uint64_t unused_ = 0;
 };

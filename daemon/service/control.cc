@@ -148,7 +148,7 @@ void Fill(const std::string& tenant, const TenantTotal& total, v1::TenantTotal& 
   out.set_sessions(total.sessions);
   out.set_sessions_opened(total.sessions_opened);
   out.set_memory_bytes(total.memory_bytes);
-  total.counters.CopyTo(out);
+  total.AllCounters().CopyTo(out);
 }
 
 v1::Quota& AddQuota(uint32_t device, const std::optional<uint64_t>& bytes, uint64_t effective,
@@ -226,18 +226,20 @@ class Control::Service final : public v1::Control::Service {
       Fill(sensors[index], *out->mutable_devices(static_cast<int>(index)));
       TenantTotals here;
       lanes_[index].Visit([&] { here = lanes_[index].Tenants(); });
-      for (const auto& [name, total] : here.map()) {
-        v1::TenantTimes& times = *out->add_tenant_times();
-        times.set_device(index);
-        times.set_tenant(name);
-        Fill(total.counters.queue_wait, *times.mutable_queue_wait());
-        Fill(total.counters.latency, *times.mutable_latency());
-        Fill(total.counters.duration, *times.mutable_duration());
-      }
       tenants += here;
     }
     ListSessionsInto(work, [&] { return out->add_sessions(); });
-    for (const auto& [name, total] : tenants.map()) Fill(name, total, *out->add_tenants());
+    for (const auto& [name, total] : tenants.map()) {
+      Fill(name, total, *out->add_tenants());
+      for (const auto& [device, counters] : total.counters) {
+        v1::TenantTimes& times = *out->add_tenant_times();
+        times.set_device(device);
+        times.set_tenant(name);
+        Fill(counters.queue_wait, *times.mutable_queue_wait());
+        Fill(counters.latency, *times.mutable_latency());
+        Fill(counters.duration, *times.mutable_duration());
+      }
+    }
     return grpc::Status::OK;
   }
   grpc::Status ListQuotas(grpc::ServerContext*, const v1::ListQuotasRequest*,

@@ -18,9 +18,7 @@ absl::StatusOr<std::shared_ptr<Session>> Registry::Add(Peer peer,
     session = std::make_shared<Session>(id, std::move(peer), std::move(host_memories));
     sessions_.emplace(id, session);
     ++counters_.opened;
-    TenantTotal& total = tenants_.Of(session->peer().tenant);
-    ++total.sessions_opened;
-    ++total.sessions;
+    tenants_.Opened(session->peer().tenant);
   }
   Note("session_opened", *session, "");
   return session;
@@ -38,7 +36,7 @@ void Registry::Close(Session& session, const std::string& reason, bool fault) {
   MutexLock lock(mutex_);
   if (fault) ++counters_.closed_for_fault;
   sessions_.erase(session.id());
-  --tenants_.Of(peer.tenant).sessions;
+  tenants_.Closed(peer.tenant);
 }
 
 std::shared_ptr<Session> Registry::Find(uint64_t id) const {
@@ -59,9 +57,19 @@ Registry::Counters Registry::counters() const {
   return counters_;
 }
 
+void Registry::CountEnded(const Tenant& tenant, uint32_t device, const SessionCounters& counters) {
+  MutexLock lock(mutex_);
+  tenants_.Of(tenant).counters[device] += counters;
+}
+
 TenantTotals Registry::Tenants() const {
   MutexLock lock(mutex_);
-  return tenants_;
+  return tenants_.Sessions();
+}
+
+TenantTotals Registry::EndedWork(uint32_t device) const {
+  MutexLock lock(mutex_);
+  return tenants_.WorkOn(device);
 }
 
 void Registry::SetDrained(bool drained) {

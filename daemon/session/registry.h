@@ -33,8 +33,12 @@ class Registry {
   // By id.
   std::vector<std::shared_ptr<Session>> List() const;
   Counters counters() const;
+  // A device session has ended: its tenant keeps what it counted.
+  void CountEnded(const Tenant& tenant, uint32_t device, const SessionCounters& counters);
   // The sessions of each tenant, without their work.
   TenantTotals Tenants() const;
+  // The work of the device sessions that have ended on a device.
+  TenantTotals EndedWork(uint32_t device) const;
 
   // A drained daemon takes no new sessions; those that exist continue.
   void SetDrained(bool drained);

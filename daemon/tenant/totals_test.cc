@@ -10,7 +10,7 @@ TEST(TenantTotals, OfTooManyTenantsAreCountedTogether) {
   TenantTotals totals;
   constexpr uint64_t kTenants = 3 * TenantTotals::kMax;
   for (int round = 0; round < 2; ++round)
-    for (uint64_t i = 0; i < kTenants; ++i) totals.Of({7, std::to_string(i)}).sessions_opened += 1;
+    for (uint64_t i = 0; i < kTenants; ++i) totals.Opened({7, std::to_string(i)});
   EXPECT_EQ(totals.map().size(), TenantTotals::kMax + 1);
   EXPECT_EQ(totals.map().at("uid:7/0").sessions_opened, 2u);
   EXPECT_EQ(totals.map().at(TenantTotals::kOthers).sessions_opened, 2 * (kTenants - TenantTotals::kMax));
@@ -21,6 +21,35 @@ TEST(TenantTotals, OfTooManyTenantsAreCountedTogether) {
   uint64_t all = 0;
   for (const auto& [name, total] : sum.map()) all += total.sessions_opened;
   EXPECT_EQ(all, 2 * kTenants + 5);
+}
+
+// An agent makes a tenant for each of its pods.
+TEST(TenantTotals, WhoLeftMakesRoomForTheLiving) {
+  TenantTotals totals;
+  const auto tenant = [](uint64_t i) { return Tenant{7, std::to_string(i)}; };
+  totals.Opened(tenant(0));
+  totals.Of(tenant(0)).counters[1].commands_completed = 3;
+  constexpr uint64_t kTenants = 3 * TenantTotals::kMax;
+  for (uint64_t i = 1; i < kTenants; ++i) {
+    totals.Opened(tenant(i));
+    totals.Of(tenant(i)).counters[0].commands_completed = 1;
+    totals.Closed(tenant(i));
+  }
+  EXPECT_LE(totals.map().size(), TenantTotals::kMax + 1);
+  EXPECT_EQ(totals.map().at("uid:7/0").sessions, 1u) << "it lives";
+  EXPECT_TRUE(totals.map().contains("uid:7/" + std::to_string(kTenants - 1))) << "it left last";
+  EXPECT_FALSE(totals.map().contains("uid:7/1")) << "it left first";
+  totals.Opened(tenant(kTenants));
+  EXPECT_EQ(totals.map().at("uid:7/" + std::to_string(kTenants)).sessions, 1u);
+  uint64_t opened = 0, completed = 0;
+  for (const auto& [name, total] : totals.map()) {
+    opened += total.sessions_opened;
+    completed += total.AllCounters().commands_completed;
+  }
+  EXPECT_EQ(opened, kTenants + 1) << "nothing is lost";
+  EXPECT_EQ(completed, kTenants - 1 + 3);
+  EXPECT_EQ(totals.WorkOn(1).map().size(), 1u);
+  EXPECT_TRUE(totals.Sessions().map().at("uid:7/0").counters.empty());
 }
 
 }  // namespace
