@@ -11,12 +11,13 @@ namespace xpud::lane {
 using session::DeviceSession;
 
 void Turns::Add(std::unique_ptr<DeviceSession> session, scheduler::Policy::Account& account) {
+  const uint64_t id = session->id();
   epoll_event event = {};
   event.events = EPOLLIN;
-  event.data.u64 = session->id();
+  event.data.u64 = id;
   epoll_ctl(epoll_, EPOLL_CTL_ADD, session->transport().doorbell(), &event);
   awake_.push_back({std::move(session), &account});
-  by_id_.emplace(event.data.u64, std::prev(awake_.end()));
+  by_id_.emplace(id, std::prev(awake_.end()));
 }
 
 std::unique_ptr<DeviceSession> Turns::Remove(uint64_t id) {
@@ -60,8 +61,8 @@ void Turns::WakeRungNow(uint64_t now_ns) {
   for (size_t looks = by_id_.size() / events.size() + 1; looks > 0; --looks) {
     const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < count; ++i) {
-      if (const auto found = by_id_.find(events[static_cast<size_t>(i)].data.u64); found != by_id_.end())
-        Wake(found->second, now_ns);
+      const uint64_t id = events[static_cast<size_t>(i)].data.u64;  // a copy: in the event it is not aligned
+      if (const auto found = by_id_.find(id); found != by_id_.end()) Wake(found->second, now_ns);
     }
     if (count < static_cast<int>(events.size())) return;
   }
