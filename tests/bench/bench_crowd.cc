@@ -18,12 +18,6 @@ namespace {
 constexpr size_t kCrowd = 500;
 constexpr std::chrono::milliseconds kSettle{100};  // until idle sessions sleep
 
-template <typename T>
-T Take(absl::StatusOr<T> value) {
-  Need(value.status());
-  return *std::move(value);
-}
-
 std::unique_ptr<Session> Connect(const std::string& name) {
   ConnectOptions options;
   options.client_name = name;

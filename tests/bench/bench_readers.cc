@@ -28,12 +28,6 @@ constexpr int kNames = 65'536;
 constexpr int kThreads = 4;
 constexpr uint64_t kBeyond = uint64_t{1} << 60;
 
-template <typename T>
-T Take(absl::StatusOr<T> value) {
-  Need(value.status());
-  return *std::move(value);
-}
-
 std::unique_ptr<Session> Connect(const std::string& name) {
   ConnectOptions options;
   options.client_name = name;

@@ -10,9 +10,11 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace xpud::bench {
 
@@ -24,6 +26,13 @@ inline void Need(const absl::Status& status) {
   if (status.ok()) return;
   std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, status.ToString().c_str());
   std::exit(1);
+}
+
+// Returns the value. Ends the program if there is none.
+template <typename T>
+T Take(absl::StatusOr<T> value) {
+  Need(value.status());
+  return *std::move(value);
 }
 
 inline int64_t NowNs() {
