@@ -122,6 +122,13 @@ std::vector<OptionRow> MakeRows() {
                "and nothing of it has run or ended for this time; 0: never",
        .live = true,
        .type = Integer(&Options::stall_after_seconds, 0, 86'400)},
+      {.name = "state-dir",
+       .value = "PATH",
+       .help = "a folder, of the daemon's user alone, that keeps claims (xpuctl claim): they are there again "
+               "after a restart",
+       .fallback = "claims end with the daemon",
+       .example = "/var/lib/xpud",
+       .type = Text(&Options::state_directory, "a path")},
       {.name = "flight-dumps",
        .value = "PATH",
        .help = "a folder for files that say what a session did last, written when it ends by a fault or "

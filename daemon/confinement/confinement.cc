@@ -91,13 +91,14 @@ AllowedPaths PathsFor(const FilesOptions& options) {
   AddMatches("/dev/nvidia*", paths.devices);
   if (options.processes == FilesOptions::Processes::kOwn) paths.change.emplace_back("/proc/self/task");
   if (options.processes == FilesOptions::Processes::kAll) paths.change.emplace_back("/proc");
-  for (const std::string& directory : {options.cache_directory, options.dump_directory})
+  for (const std::string& directory : {options.cache_directory, options.dump_directory, options.state_directory})
     if (!directory.empty()) paths.write.push_back(directory);
   if (!options.configuration.empty()) {
     paths.read.push_back(FolderOf(options.configuration));
     for (const char* const path : {"/etc/passwd", "/etc/nsswitch.conf"}) paths.read.emplace_back(path);
   }
   if (!options.socket_directory.empty()) paths.sockets.push_back(options.socket_directory);
+  paths.doors = options.door_directories;
   std::error_code error;
   paths.execute = {std::filesystem::read_symlink("/proc/self/exe", error).string(),
                    "/lib64/ld-linux-x86-64.so.2"};

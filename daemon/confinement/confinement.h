@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/confinement/filter.h"
 
@@ -25,6 +26,8 @@ struct FilesOptions {
   // files. The account files stay readable with it. Empty: none.
   std::string configuration = {};
   std::string dump_directory = {};  // for files of the flight recorder; empty: none
+  std::string state_directory = {};  // for files of claims; empty: none
+  std::vector<std::string> door_directories = {};  // for claims' doors
 };
 
 // Returns "on", "log" or "off".

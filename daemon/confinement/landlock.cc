@@ -76,6 +76,8 @@ absl::StatusOr<int> RestrictFiles(const AllowedPaths& paths) {
   RETURN_IF_ERROR(AllowAll(rules, paths.devices, (kReadWrite | kIoctlDevice) & known));
   RETURN_IF_ERROR(AllowAll(rules, paths.write, kWrite & known));
   RETURN_IF_ERROR(AllowAll(rules, paths.sockets, kSockets & known));
+  constexpr uint64_t kDoors = kSockets | LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_REMOVE_DIR;
+  RETURN_IF_ERROR(AllowAll(rules, paths.doors, kDoors & known));
   RETURN_IF_ERROR(AllowAll(rules, paths.execute, (kRead | LANDLOCK_ACCESS_FS_EXECUTE) & known));
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
     return absl::ErrnoToStatus(errno, "prctl(PR_SET_NO_NEW_PRIVS) failed");

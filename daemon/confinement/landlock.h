@@ -17,6 +17,7 @@ struct AllowedPaths {
   std::vector<std::string> devices;  // read, write, ioctl
   std::vector<std::string> write;    // read, write, and create files
   std::vector<std::string> sockets;  // create and remove
+  std::vector<std::string> doors;    // the same, and create and remove folders for them
   std::vector<std::string> execute;
   // Whether this process may not signal processes outside its restricted domain.
   bool keeps_signals = true;

@@ -43,6 +43,8 @@ constexpr SystemCall kAllowed[] = {
     {CALL(set_mempolicy), kExecutors},
     // Descriptors and files. Landlock decides which files.
     {CALL(access)},
+    {CALL(chmod), kDaemon},   // claims' doors get their modes
+    {CALL(fchmod), kDaemon},
     {CALL(close)},
     {CALL(close_range)},
     {CALL(dup)},
@@ -63,9 +65,9 @@ constexpr SystemCall kAllowed[] = {
     {CALL(getdents64)},
     {CALL(lseek)},
     {CALL(lstat)},
-    // CUDA fails to start if this call or unlink fails with EPERM. It tolerates EACCES, which Landlock
-    // returns.
-    {CALL(mkdir), kExecutors},
+    // For claims' doors; Landlock allows no other folder. In executors, CUDA fails to start if this call or
+    // unlink fails with EPERM. It tolerates EACCES, which Landlock returns.
+    {CALL(mkdir)},
     {CALL(newfstatat)},
     {CALL(open)},
     {CALL(openat)},
@@ -83,6 +85,7 @@ constexpr SystemCall kAllowed[] = {
     {CALL(stat)},
     {CALL(statfs)},
     {CALL(statx)},
+    {CALL(rmdir), kDaemon},
     {CALL(umask)},
     {CALL(unlink)},
     {CALL(unlinkat), kDaemon},

@@ -24,6 +24,9 @@
 #include "daemon/lane/lanes.h"
 #include "daemon/main/reloader.h"
 #include "daemon/scheduler/tenant_shares.h"
+#include "daemon/service/claim_desk.h"
+#include "daemon/service/claim_doors.h"
+#include "daemon/service/claim_store.h"
 #include "daemon/service/control.h"
 #include "daemon/service/flight_dumps.h"
 #include "daemon/service/handed_sockets.h"
@@ -235,6 +238,17 @@ lane::Lanes::Options LaneOptions(const Options& options, service::FlightDumps* d
   return lanes;
 }
 
+// `doors`, `sensors` and `listener` must outlive the desk.
+service::ClaimDesk::Options ClaimOptions(service::ClaimDoors& doors, service::SensorSampler& sensors,
+                                         std::unique_ptr<service::ClaimStore> store,
+                                         service::Listener& listener) {
+  return {.doors = &doors,
+          .sensors = &sensors,
+          .store = std::move(store),
+          .open_door = [&listener](service::Door door) { listener.AddDoor(std::move(door)); },
+          .close_doors = [&listener](const std::string& claim) { listener.CloseDoorsOf(claim); }};
+}
+
 // Called after the spawner was started, which must not inherit the socket, and before the daemon is confined.
 // Returns nullopt if no metrics are served.
 absl::StatusOr<std::optional<telemetry::Endpoint>> ListenForMetrics(const Options& options) {
@@ -309,6 +323,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   std::function<absl::StatusOr<std::unique_ptr<service::UserView>>(const Tenant&, UniqueFd)> show;
   ASSIGN_OR_RETURN(auto handed, service::TakeHandedSockets(options.socket));
   const bool is_private = options.exit_when_idle_seconds.has_value() && !handed.clients.valid();
+  session::Registry registry;
   ASSIGN_OR_RETURN(auto listener,
                    service::Listener::Create(
                        {.socket_path = options.socket,
@@ -316,15 +331,19 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
                         .gateway_uid = GatewayUid(options.gateway_user),
                         .on_hangup = [&] { reload(); },
                         .show = [&](const Tenant& user, UniqueFd fd) { return show(user, std::move(fd)); }},
-                       std::move(handed.clients)));
+                       registry.claims(), std::move(handed.clients)));
   listener->SetLimits(Reloader::LimitsOf(options));
 
   ASSIGN_OR_RETURN(const std::string cache_directory, PrepareCache(options));
   const std::string folder = std::filesystem::path(options.socket).parent_path().string();
-  session::Registry registry;
   std::unique_ptr<service::FlightDumps> dumps;
   if (!options.flight_dumps.empty()) {
     ASSIGN_OR_RETURN(dumps, service::FlightDumps::Open(options.flight_dumps, registry.events()));
+  }
+  service::ClaimDoors doors(folder);
+  std::unique_ptr<service::ClaimStore> store;
+  if (!options.state_directory.empty()) {
+    ASSIGN_OR_RETURN(store, service::ClaimStore::Open(options.state_directory));
   }
   std::string in_force;
   ASSIGN_OR_RETURN(executor::DevicePlan plan,
@@ -334,7 +353,9 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
                                                   .socket_directory = folder,
                                                   .driver_library = options.driver,
                                                   .configuration = line.config_path(),
-                                                  .dump_directory = options.flight_dumps},
+                                                  .dump_directory = options.flight_dumps,
+                                                  .state_directory = options.state_directory,
+                                                  .door_directories = doors.Roots()},
                                                  in_force));
 
   if (dumps != nullptr) RETURN_IF_ERROR(dumps->Start());
@@ -353,10 +374,19 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   lanes_to_wake.store(lanes.get());
   confinement::ConfineCalls(options.confine, confinement::kDaemon, in_force);
   spdlog::info("confined {}", in_force);
-  ASSIGN_OR_RETURN(auto control, service::Control::Start(*lanes,
-                                                         {options.socket, is_private, cache_directory,
-                                                          [&] { return reloader.Values(); }, std::move(log)},
-                                                         std::move(handed.control)));
+  service::SensorSampler sensors(service::DevicesOf(*lanes));
+  ASSIGN_OR_RETURN(auto claims,
+                   service::ClaimDesk::Start(*lanes, ClaimOptions(doors, sensors, std::move(store), *listener)));
+  ASSIGN_OR_RETURN(auto control,
+                   service::Control::Start(*lanes,
+                                           {.client_socket = options.socket,
+                                            .sensors = &sensors,
+                                            .claims = claims.get(),
+                                            .private_daemon = is_private,
+                                            .cache_directory = cache_directory,
+                                            .configuration = [&] { return reloader.Values(); },
+                                            .log = std::move(log)},
+                                           std::move(handed.control)));
   ASSIGN_OR_RETURN(auto metrics, ServeMetrics(std::move(endpoint), *control));
 
   spdlog::info("serving version={} socket={}", XPUD_VERSION, options.socket);
@@ -374,8 +404,10 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   if (const auto path = telemetry::UnixPathOf(options.metrics_address); !path.empty())
     unlink(std::string(path).c_str());
   control.reset();
+  claims.reset();
   lanes_to_wake.store(nullptr);
   lanes.reset();
+  doors.RemoveRoots();
   return absl::OkStatus();
 }
 

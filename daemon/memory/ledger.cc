@@ -52,14 +52,19 @@ void Ledger::RetireLabel(const Tenant& tenant) {
 
 void Ledger::Forget(const Tenant& tenant) {
   const auto found = tenants_.find(tenant);
-  if (found != tenants_.end() && found->second.accounts == 0 && !found->second.quota) tenants_.erase(found);
+  if (found != tenants_.end() && found->second.accounts == 0 && !found->second.quota &&
+      found->second.guarantee == 0)
+    tenants_.erase(found);
 }
 
 void Ledger::SetCredit(Account& account, uint64_t credit) {
   if (credit == account.credit_) return;
+  Share& share = account.share_->second;
   unused_ -= Unused(account);
-  account.share_->second.credit += credit - account.credit_;
+  promised_ -= Promised(share);
+  share.credit += credit - account.credit_;
   account.credit_ = credit;
+  promised_ += Promised(share);
   unused_ += Unused(account);
   account.published_->store(credit, std::memory_order_seq_cst);
 }
@@ -143,6 +148,14 @@ void Ledger::SetTenantQuota(const Tenant& tenant, std::optional<uint64_t> bytes)
   tenants_[tenant].quota = bytes;
   Forget(tenant);
   Enforce();
+}
+
+void Ledger::SetGuarantee(const Tenant& tenant, uint64_t bytes) {
+  Share& share = tenants_[tenant];
+  promised_ -= Promised(share);
+  share.guarantee = bytes;
+  promised_ += Promised(share);
+  Forget(tenant);
 }
 
 void Ledger::SetQuota(Account& account, std::optional<uint64_t> bytes) {

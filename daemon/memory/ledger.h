@@ -1,6 +1,7 @@
 // The accounts of one device's memory, one for each session. An account's *credit* is memory reserved for it:
 // it includes what the account holds, and the session may allocate the rest without asking. Credit is limited
-// by the session's quota and by the quota that all sessions of a tenant share. REQUIRES: the lane's thread.
+// by the session's quota and by the quota that all sessions of a tenant share. A tenant may have a guarantee:
+// memory that is kept free for it until it has that much credit. REQUIRES: the lane's thread.
 #pragma once
 
 #include <atomic>
@@ -20,6 +21,7 @@ class Ledger {
  public:
   struct Share {
     std::optional<uint64_t> quota;  // the tenant's own quota
+    uint64_t guarantee = 0;
     uint64_t credit = 0;            // total credit of its accounts
     int accounts = 0;
   };
@@ -72,12 +74,19 @@ class Ledger {
 
   // Unused credit of all accounts.
   uint64_t unused() const { return unused_; }
+  // What other tenants than the account's are guaranteed, beyond the credit that they have.
+  uint64_t PromisedToOthers(const Account& account) const {
+    return promised_ - Promised(account.share_->second);
+  }
   uint64_t capacity() const { return capacity_; }
 
   // Sets quotas; nullopt restores the default. Memory held beyond a quota stays.
   void SetDefaultQuota(std::optional<uint64_t> bytes);
   void SetTenantQuota(const Tenant& tenant, std::optional<uint64_t> bytes);
   void SetQuota(Account& account, std::optional<uint64_t> bytes);
+  // Keeps memory for the tenant, with or without accounts; 0: none. REQUIRES: the sums allow it
+  // (tenant/claims.h).
+  void SetGuarantee(const Tenant& tenant, uint64_t bytes);
   uint64_t QuotaOf(const Share& share) const { return share.quota.value_or(default_quota_); }
   // Returns the lower of the session's own quota, if it has one, and its tenant's.
   uint64_t QuotaOf(const Account& account) const;
@@ -89,6 +98,9 @@ class Ledger {
  private:
   static uint64_t Unused(const Account& account) {
     return account.credit_ - (account.held_ < account.credit_ ? account.held_ : account.credit_);
+  }
+  static uint64_t Promised(const Share& share) {
+    return share.guarantee - (share.credit < share.guarantee ? share.credit : share.guarantee);
   }
   void SetCredit(Account& account, uint64_t credit);
   void TakeBack(absl::FunctionRef<bool(const Account&)> from);
@@ -117,6 +129,7 @@ class Ledger {
   uint32_t last_label_ = 0;
   std::list<Account> accounts_;
   uint64_t unused_ = 0;
+  uint64_t promised_ = 0;  // of all tenants
 };
 
 }  // namespace xpud::memory

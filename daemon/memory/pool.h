@@ -30,15 +30,19 @@ class Pool {
   // Grants `more` bytes of credit to `account`, of which a block of `block` bytes will be allocated at once.
   // Returns OutOfMemory if the device lacks memory. The caller checks quotas.
   absl::Status GiveCredit(Ledger::Account& account, uint64_t more, uint64_t block);
-  // Whether the device has `bytes` that are not reserved as credit.
-  bool HasSpare(uint64_t bytes) const { return reserved_bytes() + bytes <= ledger_.capacity(); }
+  // Whether the device has `bytes` that are not reserved as credit, nor guaranteed to other tenants.
+  bool HasSpare(uint64_t bytes, const Ledger::Account& account) const {
+    return reserved_bytes() + ledger_.PromisedToOthers(account) + bytes <= ledger_.capacity();
+  }
   // Returns completely free chunks to the device.
   void Trim() { arena_.Trim(reserved_bytes()); }
 
   Ledger& ledger() { return ledger_; }
   uint64_t used_bytes() const { return arena_.used_bytes(); }
-  MemoryShortage shortage() const {
-    return {MemoryShortage::Scope::kDevice, ledger_.capacity(), reserved_bytes()};
+  // Of the device, for this account: what others are guaranteed is not there for it.
+  MemoryShortage ShortageFor(const Ledger::Account& account) const {
+    return {MemoryShortage::Scope::kDevice, ledger_.capacity() - ledger_.PromisedToOthers(account),
+            reserved_bytes()};
   }
   uint64_t chunk_bytes() const { return arena_.chunk_bytes(); }
   uint64_t peak_bytes() const { return peak_; }
@@ -46,14 +50,14 @@ class Pool {
  private:
   // Where the account's blocks lie: one arena serves all accounts.
   Arena& ArenaOf(const Ledger::Account&) { return arena_; }
-  // What follows is about one arena. Adds a chunk with room for `bytes`, within the device's memory.
-  absl::Status Grow(Arena& arena, uint64_t bytes);
-  // Ensures that `bytes` are free and not reserved as credit.
-  absl::Status Secure(Arena& arena, uint64_t bytes);
+  // What follows is about the account's arena. Adds a chunk with room for `bytes`, within the device's memory.
+  absl::Status Grow(Ledger::Account& account, uint64_t bytes);
+  // Ensures that `bytes` are free for the account: not reserved as credit, nor guaranteed to other tenants.
+  absl::Status Secure(Ledger::Account& account, uint64_t bytes);
   // Ensures that there is a free range for a block of `bytes`.
-  absl::Status MakeRoom(Arena& arena, uint64_t bytes);
+  absl::Status MakeRoom(Ledger::Account& account, uint64_t bytes);
   uint64_t reserved_bytes() const { return used_bytes() + ledger_.unused(); }
-  absl::Status Exhausted(uint64_t asked, const std::string& cause = "") const;
+  absl::Status Exhausted(const Ledger::Account& account, uint64_t asked, const std::string& cause = "") const;
 
   const uint32_t index_;  // the device's index, for messages
   Ledger ledger_;

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "proto/base/descriptor_error.h"
 #include "proto/transport/handshake.h"
 
@@ -38,6 +39,15 @@ UniqueFd ProcessOf(int socket, const ucred& peer) {
   return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 
+// Returns the tenant that the peer is at this door.
+absl::StatusOr<Tenant> TenantAt(const Door& door, uint32_t uid, const Claims& claims) {
+  if (door.only_uid && uid != *door.only_uid) {
+    return absl::PermissionDeniedError(absl::StrCat("it is user ", uid, ", and this door of the claim ",
+                                                    door.claim, " is for user ", *door.only_uid));
+  }
+  return door.claim.empty() ? claims.TenantOf({uid}) : Tenant::OfClaim(door.claim);
+}
+
 }  // namespace
 
 void SendRefusal(int socket, const absl::Status& why) {
@@ -51,7 +61,8 @@ absl::Status Connection::Send(std::span<const std::byte> message, std::span<cons
   return transport::SendMessage(socket.get(), message, fds);
 }
 
-Connections::Connections(Poller& poller) : poller_(poller), spare_(eventfd(0, EFD_CLOEXEC)) {}
+Connections::Connections(Poller& poller, const Claims& claims)
+    : poller_(poller), claims_(claims), spare_(eventfd(0, EFD_CLOEXEC)) {}
 
 void Connections::AcceptAt(const Door& door) {
   while (true) {
@@ -61,7 +72,8 @@ void Connections::AcceptAt(const Door& door) {
     ucred peer = {};
     socklen_t length = sizeof(peer);
     if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) continue;
-    if (absl::Status taken = seats_.Take(peer.uid); !taken.ok()) {
+    const absl::StatusOr<Tenant> tenant = TenantAt(door, peer.uid, claims_);
+    if (absl::Status taken = tenant.ok() ? seats_.Take(*tenant) : tenant.status(); !taken.ok()) {
       RefuseBeforeHello(fd.get(), peer, taken);
       continue;
     }
@@ -72,16 +84,19 @@ void Connections::AcceptAt(const Door& door) {
           absl::FailedPreconditionError("its process is in a pid namespace that this daemon does not see; "
                                         "use Linux 6.5 or later, or one pid namespace for both"));
     }
-    if (!Admit(door, std::move(fd), std::move(process), peer)) seats_.Release(peer.uid);
+    if (!Admit(door, *tenant, std::move(fd), std::move(process), peer)) seats_.Release(*tenant);
   }
 }
 
-bool Connections::Admit(const Door& door, UniqueFd socket, UniqueFd process, const ucred& peer) {
+bool Connections::Admit(const Door& door, const Tenant& tenant, UniqueFd socket, UniqueFd process,
+                        const ucred& peer) {
   if (!process.valid()) return false;  // the process has ended
   Connection client;
   client.process = std::move(process);
-  client.peer = {peer.pid, {peer.uid, ""}, ""};
+  client.peer = {peer.pid, peer.uid, tenant, ""};
+  client.seat = tenant;
   client.gateway_uid = door.gateway_uid;
+  client.at_claim = !door.claim.empty();
   client.accepted = Clock::now();
   const uint64_t key = next_key_++;
   if (!poller_.Watch(socket.get(), Poller::Source::kSocket, key, EPOLLIN | EPOLLRDHUP).ok() ||
@@ -129,7 +144,7 @@ absl::Status Connections::Watch(uint64_t key, uint32_t events) {
 void Connections::End(uint64_t key) {
   const auto found = connections_.find(key);
   if (found == connections_.end()) return;
-  seats_.Release(found->second.peer.tenant.uid);
+  seats_.Release(found->second.seat);
   connections_.erase(found);
 }
 

@@ -19,6 +19,7 @@
 #include "daemon/service/poller.h"
 #include "daemon/service/seats.h"
 #include "daemon/session/session.h"
+#include "daemon/tenant/claims.h"
 #include "proto/base/unique_fd.h"
 
 namespace xpud::service {
@@ -27,7 +28,9 @@ struct Connection {
   UniqueFd socket;
   UniqueFd process;  // pidfd
   session::Peer peer;
+  Tenant seat;                                // who has its seat
   std::optional<uint32_t> gateway_uid;        // what its door says
+  bool at_claim = false;                      // its door is a claim's
   std::shared_ptr<session::Session> session;  // null until the handshake is done, or if it has a view
   std::chrono::steady_clock::time_point accepted;
 
@@ -37,8 +40,8 @@ struct Connection {
 
 class Connections {
  public:
-  // Events of connections name their keys. `poller` outlives this.
-  explicit Connections(Poller& poller);
+  // Events of connections name their keys. `poller` and `claims` outlive this.
+  Connections(Poller& poller, const Claims& claims);
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
 
@@ -59,12 +62,13 @@ class Connections {
 
  private:
   // Starts watching a client that has a seat. Returns false if its process has ended or cannot be watched.
-  bool Admit(const Door& door, UniqueFd socket, UniqueFd process, const ucred& peer);
+  bool Admit(const Door& door, const Tenant& tenant, UniqueFd socket, UniqueFd process, const ucred& peer);
   // Refuses one client when there are no file descriptors. Returns false if no client is pending.
   bool RefuseOne(const Door& door);
   absl::Status Watch(uint64_t key, uint32_t events);
 
   Poller& poller_;
+  const Claims& claims_;
   UniqueFd spare_;  // closed to accept a connection when there are no descriptors
   absl::flat_hash_map<uint64_t, Connection> connections_;  // by key
   Seats seats_;

@@ -53,7 +53,8 @@ class ConnectionsTest : public ::testing::Test {
   const std::string folder_ = MakeFolder();
   Door door_ = *OpenDoor(folder_ + "/socket", 0600, UniqueFd());
   Poller poller_;
-  Connections connections_{poller_};
+  const Claims claims_;
+  Connections connections_{poller_, claims_};
 };
 
 TEST_F(ConnectionsTest, AClientIsKnownByWhatTheKernelAndItsDoorSay) {

@@ -16,10 +16,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/level_zero/driver.h"
+#include "daemon/service/claim_messages.h"
 #include "daemon/service/control_events.h"
 #include "daemon/service/control_records.h"
 #include "daemon/service/handed_sockets.h"
-#include "daemon/service/sensor_sampler.h"
 #include "daemon/service/small_server.h"
 #include "daemon/service/socket_file.h"
 #include "proto/base/clock.h"
@@ -102,7 +102,8 @@ void Fill(const session::Session& session, v1::Session& out) {
   out.set_id(session.id());
   out.set_pid(session.peer().pid);
   const Tenant& tenant = session.peer().tenant;
-  out.set_uid(tenant.uid);
+  out.set_uid(session.peer().uid);
+  if (!tenant.claim.empty()) out.set_claim(tenant.claim);
   if (!tenant.name.empty()) out.set_tenant_name(tenant.name);
   out.set_tenant(tenant.Text());
   out.set_client_name(session.peer().name);
@@ -151,6 +152,19 @@ void Fill(const std::string& tenant, const TenantTotal& total, v1::TenantTotal& 
   total.AllCounters().CopyTo(out);
 }
 
+void Fill(const Claims::Entry& entry, const ClaimDesk& desk, v1::Claim& out) {
+  const Claim& claim = entry.claim;
+  out = MessageOf(claim);
+  out.set_kept(desk.keeps());
+  out.set_door(desk.doors().FolderOf(claim.key));
+  if (claim.door_uid) out.set_user_door(desk.doors().UserFolderOf(claim.key));
+  const uint64_t now_ns = BootClockNs();
+  if (entry.expires_ns != 0)
+    out.set_expires_in_ms((entry.expires_ns - std::min(entry.expires_ns, now_ns)) / 1'000'000);
+  out.set_sessions(entry.sessions);
+  out.set_ends(entry.ends);
+}
+
 v1::Quota& AddQuota(uint32_t device, const std::optional<uint64_t>& bytes, uint64_t effective,
                     v1::ListQuotasResponse& out) {
   v1::Quota& quota = *out.add_quotas();
@@ -178,8 +192,7 @@ class Control::Service final : public v1::Control::Service {
       : lanes_(lanes),
         options_(std::move(options)),
         started_ns_(NowNs()),
-        trace_(lanes),
-        sensors_(DevicesOf(lanes)) {}
+        trace_(lanes) {}
 
   // Wakes readers that wait for events with an error: the daemon is ending.
   void EndEvents() {
@@ -198,7 +211,7 @@ class Control::Service final : public v1::Control::Service {
   }
   grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
                            v1::ListDevicesResponse* out) override {
-    const std::vector<SensorSample> sensors = sensors_.Take();
+    const std::vector<SensorSample> sensors = options_.sensors->Take();
     out->set_time_ns(NowNs());
     lanes_.VisitEach([&](lane::Lane& lane) { Fill(lane, *out->add_devices()); });
     for (int d = 0; d < out->devices_size(); ++d)
@@ -215,19 +228,16 @@ class Control::Service final : public v1::Control::Service {
   }
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::GetStatusResponse* out) override {
-    const std::vector<SensorSample> sensors = sensors_.Take();
+    const std::vector<SensorSample> sensors = options_.sensors->Take();
     out->set_time_ns(NowNs());
     FillDaemon(*out->mutable_daemon());
     WorkBySession work;
-    TenantTotals tenants = lanes_.registry().Tenants();
     lanes_.VisitEach([&](lane::Lane& lane) { Fill(lane, *out->add_devices()); });
     AddWork(work);
-    for (uint32_t index = 0; index < lanes_.size(); ++index) {
+    for (uint32_t index = 0; index < lanes_.size(); ++index)
       Fill(sensors[index], *out->mutable_devices(static_cast<int>(index)));
-      TenantTotals here;
-      lanes_[index].Visit([&] { here = lanes_[index].Tenants(); });
-      tenants += here;
-    }
+    const TenantTotals tenants = TenantsNow();
+    ListClaimsInto(tenants, [&] { return out->add_claims(); });
     ListSessionsInto(work, [&] { return out->add_sessions(); });
     for (const auto& [name, total] : tenants.map()) {
       Fill(name, total, *out->add_tenants());
@@ -321,12 +331,69 @@ class Control::Service final : public v1::Control::Service {
     out->set_time_ns(NowNs());
     return ToGrpc(event_readers_.List(lanes_.registry().events(), *request, *out));
   }
+  grpc::Status CreateClaim(grpc::ServerContext*, const v1::CreateClaimRequest* request,
+                           v1::Claim* out) override {
+    return Answer(Create(*request), *out);
+  }
+  grpc::Status UpdateClaim(grpc::ServerContext*, const v1::UpdateClaimRequest* request,
+                           v1::Claim* out) override {
+    const auto& paths = request->update_mask().paths();
+    const bool renews = std::ranges::find(paths, "lifetime_ms") != paths.end();
+    return Answer(Desk().Update(request->claim().key(), renews,
+                                [&](const Claim& claim) { return Changed(claim, *request, lanes_.size()); }),
+                  *out);
+  }
+  grpc::Status DeleteClaim(grpc::ServerContext* context, const v1::DeleteClaimRequest* request,
+                           v1::DeleteClaimResponse* out) override {
+    const auto ended = Desk().Delete(request->key(), [&] { return context->IsCancelled(); });
+    if (!ended.ok()) return ToGrpc(ended.status());
+    out->set_sessions(ended->sessions);
+    out->set_memory_bytes(ended->memory_bytes);
+    return grpc::Status::OK;
+  }
+  grpc::Status ListClaims(grpc::ServerContext*, const v1::ListClaimsRequest*,
+                          v1::ListClaimsResponse* out) override {
+    out->set_time_ns(NowNs());
+    ListClaimsInto(TenantsNow(), [&] { return out->add_claims(); });
+    uint32_t device = 0;
+    for (const Guaranteeable& left : Desk().Left()) {
+      v1::Guaranteeable& row = *out->add_guaranteeable();
+      row.set_device(device++);
+      row.set_memory_bytes(left.memory);
+      row.set_time(left.time);
+    }
+    return grpc::Status::OK;
+  }
 
  private:
-  static std::vector<executor::Device*> DevicesOf(lane::Lanes& lanes) {
-    std::vector<executor::Device*> devices;
-    lanes.CallEach([&](lane::Lane& lane) { devices.push_back(lane.state().device.get()); });
-    return devices;
+  ClaimDesk& Desk() { return *options_.claims; }
+  absl::StatusOr<Claims::Entry> Create(const v1::CreateClaimRequest& request) {
+    ASSIGN_OR_RETURN(const Claim claim, ReadClaim(request.claim(), lanes_.size()));
+    return Desk().Create(claim);
+  }
+  grpc::Status Answer(const absl::StatusOr<Claims::Entry>& entry, v1::Claim& out) {
+    if (!entry.ok()) return ToGrpc(entry.status());
+    Fill(*entry, Desk(), out);
+    return grpc::Status::OK;
+  }
+  TenantTotals TenantsNow() {
+    TenantTotals tenants = lanes_.registry().Tenants();
+    for (uint32_t index = 0; index < lanes_.size(); ++index) {
+      TenantTotals here;
+      lanes_[index].Visit([&] { here = lanes_[index].Tenants(); });
+      tenants += here;
+    }
+    return tenants;
+  }
+  void ListClaimsInto(const TenantTotals& tenants, absl::FunctionRef<v1::Claim*()> add) {
+    for (const Claims::Entry& entry : lanes_.registry().claims().List()) {
+      v1::Claim& out = *add();
+      Fill(entry, Desk(), out);
+      const auto found = tenants.map().find(entry.claim.tenant().Text());
+      if (found == tenants.map().end()) continue;
+      out.set_memory_bytes(found->second.memory_bytes);
+      out.set_busy_ns(found->second.AllCounters().busy_ns);
+    }
   }
   absl::StatusOr<std::shared_ptr<session::Session>> FindSession(uint64_t id) {
     if (auto session = lanes_.registry().Find(id)) return session;
@@ -372,7 +439,10 @@ class Control::Service final : public v1::Control::Service {
     AddQuota(lane.index(), ledger.default_quota(), ledger.default_quota(), out).set_default_(true);
     for (const auto& [tenant, share] : ledger.tenants()) {
       v1::Quota& quota = AddQuota(lane.index(), share.quota, ledger.QuotaOf(share), out);
-      quota.set_uid(tenant.uid);
+      if (tenant.claim.empty())
+        quota.set_uid(tenant.uid);
+      else
+        quota.set_claim(tenant.claim);
       if (!tenant.name.empty()) quota.set_tenant_name(tenant.name);
       quota.set_credit_bytes(share.credit);
       quota.set_used_bytes(used[tenant]);
@@ -423,7 +493,6 @@ class Control::Service final : public v1::Control::Service {
   const uint64_t started_ns_;
   EventReaders event_readers_;
   RecordReader trace_;
-  SensorSampler sensors_;
 };
 
 struct Control::Server {

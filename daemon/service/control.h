@@ -10,6 +10,8 @@
 #include "absl/status/statusor.h"
 #include "daemon/lane/lanes.h"
 #include "daemon/service/acceptor.h"
+#include "daemon/service/claim_desk.h"
+#include "daemon/service/sensor_sampler.h"
 #include "daemon/telemetry/log_ring.h"
 #include "proto/base/unique_fd.h"
 #include "proto/control/xpud.grpc.pb.h"
@@ -27,7 +29,9 @@ struct ConfigValue {
 class Control {
  public:
   struct Options {
-    std::string client_socket;  // the clients' socket; control.sock is in the same folder
+    std::string client_socket;         // the clients' socket; control.sock is in the same folder
+    SensorSampler* sensors = nullptr;  // not null; outlives this, as the desk
+    ClaimDesk* claims = nullptr;       // not null
     bool private_daemon = false;
     std::string cache_directory = {};                              // empty: no cache
     std::function<std::vector<ConfigValue>()> configuration = {};  // thread-safe

@@ -21,10 +21,14 @@ void Fill(const telemetry::Event& event, v1::Event& out) {
   if (event.session) {
     out.set_session(event.session->id);
     out.set_pid(event.session->pid);
-    out.set_uid(event.session->tenant.uid);
+    if (event.session->tenant.claim.empty())
+      out.set_uid(event.session->tenant.uid);
+    else
+      out.set_claim(event.session->tenant.claim);
     if (!event.session->tenant.name.empty()) out.set_tenant_name(event.session->tenant.name);
     out.set_client_name(event.session->name);
   }
+  if (!event.claim.empty()) out.set_claim(event.claim);
   if (event.device) out.set_device(*event.device);
   if (event.executor_pid) out.set_pid(*event.executor_pid);
   if (!event.text.empty()) out.set_text(event.text);

@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/tenant/claim.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
@@ -72,8 +73,14 @@ const char* NameOf(CommandKind kind) {
   return "unknown";
 }
 
-// Reads "uid:1000" or "uid:1000/name".
+// Reads "uid:1000", "uid:1000/name" or "claim:web".
 absl::StatusOr<Tenant> ParseTenant(std::string_view text) {
+  constexpr std::string_view kClaim = "claim:";
+  if (text.starts_with(kClaim)) {
+    const std::string_view key = text.substr(kClaim.size());
+    RETURN_IF_ERROR(CheckKey(key));
+    return Tenant::OfClaim(std::string(key));
+  }
   Tenant tenant;
   constexpr std::string_view kUid = "uid:";
   const std::string_view rest = text.starts_with(kUid) ? text.substr(kUid.size()) : text;
@@ -82,7 +89,7 @@ absl::StatusOr<Tenant> ParseTenant(std::string_view text) {
   const bool has_name = digits < rest.size();
   if (rest.size() == text.size() || error != std::errc() || (has_name && rest[digits] != '/')) {
     return absl::InvalidArgumentError(
-        absl::StrCat("no tenant '", PrintableText(text, 64), "'; a tenant is uid:NUMBER or uid:NUMBER/NAME"));
+        absl::StrCat("no tenant '", PrintableText(text, 64), "'; a tenant is uid:NUMBER, uid:NUMBER/NAME or claim:KEY"));
   }
   if (has_name) tenant.name = rest.substr(digits + 1);
   return tenant;

@@ -6,9 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <csignal>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -25,8 +28,9 @@ constexpr auto kHelloTimeout = std::chrono::seconds(5);
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Listener>> Listener::Create(Options options, UniqueFd handed) {
-  std::unique_ptr<Listener> listener(new Listener(std::move(options)));
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Create(Options options, const Claims& claims,
+                                                           UniqueFd handed) {
+  std::unique_ptr<Listener> listener(new Listener(std::move(options), claims));
   RETURN_IF_ERROR(listener->Open(std::move(handed)));
   return listener;
 }
@@ -35,7 +39,7 @@ absl::Status Listener::Open(UniqueFd handed) {
   ASSIGN_OR_RETURN(lock_, LockBeside(options_.socket_path));
   ASSIGN_OR_RETURN(Door door, OpenDoor(options_.socket_path, options_.socket_mode, std::move(handed)));
   door.gateway_uid = options_.gateway_uid;
-  doors_.push_back(std::move(door));
+  RETURN_IF_ERROR(Keep(std::move(door)));
   program_.Reset(open("/proc/self/exe", O_PATH | O_CLOEXEC));
   sigset_t signals;
   sigemptyset(&signals);
@@ -43,14 +47,33 @@ absl::Status Listener::Open(UniqueFd handed) {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGHUP);
   signals_.Reset(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  for (size_t i = 0; i < doors_.size(); ++i)
-    RETURN_IF_ERROR(poller_.Watch(doors_[i].socket.get(), Poller::Source::kDoor, i));
   RETURN_IF_ERROR(poller_.Watch(signals_.get(), Poller::Source::kSignals));
   return poller_.Watch(inbox_.fd(), Poller::Source::kInbox);
 }
 
 Listener::~Listener() {
-  for (const Door& door : doors_) CloseDoor(door);
+  for (const auto& [number, door] : doors_) CloseDoor(door);
+}
+
+absl::Status Listener::Keep(Door door) {
+  const uint64_t number = next_door_++;
+  RETURN_IF_ERROR(poller_.Watch(door.socket.get(), Poller::Source::kDoor, number));
+  doors_.emplace(number, std::move(door));
+  return absl::OkStatus();
+}
+
+void Listener::AddDoor(Door door) {
+  inbox_.Post([this, kept = std::make_shared<Door>(std::move(door))] {
+    const std::string claim = kept->claim;
+    if (absl::Status status = Keep(std::move(*kept)); !status.ok())
+      spdlog::error("door_unwatched claim={} error=\"{}\"", claim, std::string(status.message()));
+  });
+}
+
+void Listener::CloseDoorsOf(const std::string& claim) {
+  inbox_.Post([this, claim] {
+    std::erase_if(doors_, [&](const auto& each) { return each.second.claim == claim; });
+  });
 }
 
 void Listener::HangUp(uint64_t session) {
@@ -86,20 +109,26 @@ absl::Status Listener::OpenSession(lane::Lanes& lanes, Connection& client, const
   welcome.staging_bytes = transport::kStagingBytes;
   welcome.rows = ops::KnownRows();
   transport::SetText(welcome.text, XPUD_VERSION);
-  welcome.device_count = static_cast<uint16_t>(lanes.size());
+  const std::optional<Claim> claim = claims_.Find(client.peer.tenant);
+  std::vector<uint32_t> devices(lanes.size());
+  std::iota(devices.begin(), devices.end(), 0);
+  if (claim) devices = claim->devices;
+  welcome.device_count = static_cast<uint16_t>(devices.size());
   bool has_executors = false;
-  for (size_t d = 0; d < lanes.size(); ++d) {
-    const executor::DeviceProperties& properties = lanes[static_cast<uint32_t>(d)].properties();
+  for (size_t d = 0; d < devices.size(); ++d) {
+    const executor::DeviceProperties& properties = lanes[devices[d]].properties();
     transport::DeviceRecord& record = welcome.devices[d];
     transport::SetText(record.name, properties.name);
     transport::SetText(record.kind, properties.kind);
     transport::SetText(record.vendor, properties.vendor);
     record.total_memory = properties.total_memory;
+    if (claim && claim->memory_most)
+      record.total_memory = std::min(record.total_memory, *claim->memory_most);
     record.compute_units = properties.compute_units;
     has_executors |= properties.replaceable;
   }
   auto host = std::make_shared<handles::HostMemories>(limits_.host_memory, has_executors);
-  ASSIGN_OR_RETURN(client.session, lanes.registry().Add(client.peer, std::move(host)));
+  ASSIGN_OR_RETURN(client.session, lanes.registry().Add(client.peer, std::move(devices), std::move(host)));
   welcome.session_id = client.session->id();
   return client.Send(std::as_bytes(std::span(&welcome, 1)));
 }
@@ -134,13 +163,14 @@ absl::Status Listener::ShowSessions(uint64_t key, const Connection& client) {
   return theirs.status();
 }
 
-absl::Status Listener::TakeVouch(Connection& client, const transport::Vouch& vouch) {
-  Tenant& tenant = client.peer.tenant;
-  if (tenant.uid != 0 && tenant.uid != geteuid() && tenant.uid != client.gateway_uid)
-    return absl::PermissionDeniedError(absl::StrCat("user ", tenant.uid,
-                                                    " may not speak for others; name it with xpud's "
-                                                    "--gateway-user"));
-  tenant.name = transport::GetText(vouch.tenant);
+absl::Status Listener::TakeVouch(Connection& client, const transport::Vouch& vouch) const {
+  const uint32_t uid = client.peer.uid;
+  if (client.at_claim)
+    return absl::PermissionDeniedError("nobody may speak for others at the door of a claim");
+  if (uid != 0 && uid != geteuid() && uid != client.gateway_uid)
+    return absl::PermissionDeniedError(absl::StrCat(
+        "user ", uid, " may not speak for others; name it with xpud's --gateway-user"));
+  client.peer.tenant = claims_.TenantOf({uid, transport::GetText(vouch.tenant)});
   return absl::OkStatus();
 }
 
@@ -164,7 +194,9 @@ void Listener::HandleEvent(lane::Lanes& lanes, const Poller::Event& event) {
     case Poller::Source::kInbox:
       return inbox_.Run();
     case Poller::Source::kDoor:
-      return connections_.AcceptAt(doors_[event.number]);
+      if (const auto door = doors_.find(event.number); door != doors_.end())
+        connections_.AcceptAt(door->second);
+      return;
     case Poller::Source::kProcess:
       return Drop(lanes, event.number, "its process ended");
     case Poller::Source::kSocket:

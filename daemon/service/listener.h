@@ -5,11 +5,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "daemon/lane/lanes.h"
@@ -37,7 +37,9 @@ class Listener {
 
   // Takes a lock beside the socket path; returns AlreadyExists if another daemon holds it. Listens on
   // `handed` if that is valid; its file stays. Otherwise creates a socket, and removes it in the end.
-  static absl::StatusOr<std::unique_ptr<Listener>> Create(Options options, UniqueFd handed = {});
+  // `claims` outlives the listener.
+  static absl::StatusOr<std::unique_ptr<Listener>> Create(Options options, const Claims& claims,
+                                                          UniqueFd handed = {});
   ~Listener();
 
   // Limits for new clients.
@@ -54,15 +56,24 @@ class Listener {
   void Serve(lane::Lanes& lanes);
   // Hangs up on a session. Thread-safe.
   void HangUp(uint64_t session);
+  // Clients may come in at one more door from now on. Thread-safe.
+  void AddDoor(Door door);
+  // Closes a claim's doors. Thread-safe.
+  void CloseDoorsOf(const std::string& claim);
 
  private:
-  explicit Listener(Options options) : options_(std::move(options)), views_(options_.show) {}
+  Listener(Options options, const Claims& claims)
+      : options_(std::move(options)),
+        claims_(claims),
+        connections_(poller_, claims),
+        views_(options_.show) {}
+  absl::Status Keep(Door door);
   absl::Status Open(UniqueFd handed);
   void ServeUntilTheEnd(lane::Lanes& lanes);
   void HandleEvent(lane::Lanes& lanes, const Poller::Event& event);
   // Reads a client's first messages, of which the last one is its Hello, or a wish to see its sessions.
   void Greet(lane::Lanes& lanes, uint64_t key, Connection& client);
-  static absl::Status TakeVouch(Connection& client, const transport::Vouch& vouch);
+  absl::Status TakeVouch(Connection& client, const transport::Vouch& vouch) const;
   absl::Status OpenSession(lane::Lanes& lanes, Connection& client, const transport::Hello& hello);
   absl::Status ShowSessions(uint64_t key, const Connection& client);
   static void Refuse(const Connection& client, const transport::Hello& hello, const absl::Status& why);
@@ -75,12 +86,14 @@ class Listener {
   bool TakeSignals();
 
   const Options options_;
+  const Claims& claims_;
   Limits limits_;
   UniqueFd lock_, signals_, program_;
   Poller poller_;
   Inbox inbox_;
-  std::vector<Door> doors_;
-  Connections connections_{poller_};
+  std::map<uint64_t, Door> doors_;  // by number
+  uint64_t next_door_ = 0;
+  Connections connections_;
   Views views_;
   std::unique_ptr<Requests> requests_;  // from Serve on
   bool ends_ = false;                   // a signal has arrived

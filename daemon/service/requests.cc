@@ -2,8 +2,10 @@
 
 #include <bit>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/service/client_profile.h"
@@ -54,14 +56,15 @@ absl::Status Requests::Receive(uint64_t key, const Connection& client) {
 }
 
 absl::Status Requests::OpenDevice(uint64_t key, const Connection& client, uint32_t device) {
-  if (device >= lanes_.size()) return absl::InvalidArgumentError("it opened a device that does not exist");
+  const std::optional<uint32_t> index = client.session->LaneOf(device);
+  if (!index) return absl::InvalidArgumentError("it opened a device that does not exist");
   const auto fds = std::make_shared<transport::DeviceFds>();
   auto server = transport::ShmServer::Create(*fds);
   if (!server.ok()) {
     Answer(key, device, server.status());
     return absl::OkStatus();
   }
-  lane::Lane& lane = lanes_[device];
+  lane::Lane& lane = lanes_[*index];
   lane.Post([this, &lane, key, device, fds, session = client.session,
              transport = std::shared_ptr<transport::ServerTransport>(*std::move(server))] {
     const absl::Status opened = lane.Open(session, transport);
@@ -74,20 +77,22 @@ absl::Status Requests::OpenDevice(uint64_t key, const Connection& client, uint32
   return absl::OkStatus();
 }
 
-absl::Status Requests::CheckProfiled(const Connection& client, uint32_t device) const {
-  if (device < lanes_.size() && client.session->IsOpen(device)) return absl::OkStatus();
+absl::StatusOr<lane::Lane*> Requests::FindProfiled(lane::Lanes& lanes, const Connection& client,
+                                                   uint32_t device) {
+  const std::optional<uint32_t> index = client.session->LaneOf(device);
+  if (index && client.session->IsOpen(*index)) return &lanes[*index];
   return absl::InvalidArgumentError("it profiles a device that is not open");
 }
 
 absl::Status Requests::StartProfile(uint64_t key, const Connection& client, const Request& request) {
-  RETURN_IF_ERROR(CheckProfiled(client, request.id));
+  ASSIGN_OR_RETURN(lane::Lane* const found, FindProfiled(lanes_, client, request.id));
   if (request.bytes == 0 || request.bytes > transport::kMaxProfileCommands) {
     Answer(key, request.id,
            absl::InvalidArgumentError(absl::StrCat(
                "a profile of ", request.bytes, " commands; it keeps 1 to ", transport::kMaxProfileCommands)));
     return absl::OkStatus();
   }
-  lane::Lane& lane = lanes_[request.id];
+  lane::Lane& lane = *found;
   lane.Post([this, &lane, key, request, session = client.session->id()] {
     const absl::Status started = lane.profiles().StartForClient(session, request.bytes);
     lane.profiles().Settle([this, key, request, started] {
@@ -98,17 +103,18 @@ absl::Status Requests::StartProfile(uint64_t key, const Connection& client, cons
 }
 
 absl::Status Requests::StopProfile(uint64_t key, const Connection& client, uint32_t device) {
-  RETURN_IF_ERROR(CheckProfiled(client, device));
-  lane::Lane& lane = lanes_[device];
+  ASSIGN_OR_RETURN(lane::Lane* const found, FindProfiled(lanes_, client, device));
+  lane::Lane& lane = *found;
   lane.Post([this, &lane, key, device, session = client.session->id()] {
     lane.profiles().StopForClient(session);
     lane.profiles().Settle([this, &lane, key, device, session] {
-      lane.profiles().TakeForClient(session, [this, key, device](const records::Profile* profile) {
+      lane.profiles().TakeForClient(session, [this, &lane, key, device](const records::Profile* profile) {
         absl::StatusOr<UniqueFd> written = absl::FailedPreconditionError("no profile was started");
         if (profile != nullptr) written = transport::WriteProfile(ForClient(*profile));
         inbox_.Post(
-            [this, key, device, memory = std::make_shared<absl::StatusOr<UniqueFd>>(std::move(written))] {
-              SendProfile(key, device, std::move(*memory));
+            [this, &lane, key, device,
+             memory = std::make_shared<absl::StatusOr<UniqueFd>>(std::move(written))] {
+              SendProfile(key, lane, device, std::move(*memory));
             });
       });
     });
@@ -116,26 +122,26 @@ absl::Status Requests::StopProfile(uint64_t key, const Connection& client, uint3
   return absl::OkStatus();
 }
 
-void Requests::SendProfile(uint64_t key, uint32_t device, absl::StatusOr<UniqueFd> memory) {
+void Requests::SendProfile(uint64_t key, lane::Lane& lane, uint32_t device, absl::StatusOr<UniqueFd> memory) {
   if (connections_.Find(key) == nullptr) return;
   if (!memory.ok()) return Answer(key, device, memory.status());
   const int sent[] = {memory->get()};
-  UniqueFd& kept = profiles_[key][device];
-  if (kept.valid()) Empty(device, std::move(kept));
-  kept = *std::move(memory);
+  SentProfile& kept = profiles_[key][device];
+  if (kept.memory.valid()) Empty(std::move(kept));
+  kept = {&lane, *std::move(memory)};
   Answer(key, device, absl::OkStatus(), sent);
 }
 
 void Requests::End(uint64_t key) {
   const auto found = profiles_.find(key);
   if (found == profiles_.end()) return;
-  for (auto& [device, profile] : found->second) Empty(device, std::move(profile));
+  for (auto& [device, profile] : found->second) Empty(std::move(profile));
   profiles_.erase(found);
 }
 
-void Requests::Empty(uint32_t device, UniqueFd profile) {
-  lane::Lane& lane = lanes_[device];
-  lane.Post([&lane, memory = std::make_shared<UniqueFd>(std::move(profile))] {
+void Requests::Empty(SentProfile profile) {
+  lane::Lane& lane = *profile.lane;
+  lane.Post([&lane, memory = std::make_shared<UniqueFd>(std::move(profile.memory))] {
     lane.profiles().RunAside([memory] { EmptyMemfd(*memory); });
   });
 }
@@ -144,9 +150,12 @@ absl::Status Requests::ShareMemory(uint64_t key, const Connection& client, const
                                    UniqueFd memory) {
   if (request.id == 0) return absl::InvalidArgumentError("host memory was shared under the id 0");
   if (request.devices == 0) return absl::InvalidArgumentError("host memory was shared with no device");
+  std::vector<lane::Lane*> lanes;
   for (uint64_t rest = request.devices; rest != 0; rest &= rest - 1) {
-    if (!client.session->IsOpen(static_cast<uint32_t>(std::countr_zero(rest))))
+    const auto index = client.session->LaneOf(static_cast<uint32_t>(std::countr_zero(rest)));
+    if (!index || !client.session->IsOpen(*index))
       return absl::InvalidArgumentError("host memory was shared with a device that is not open");
+    lanes.push_back(&lanes_[*index]);
   }
   auto shared = handles::HostMemories::Add(client.session->host_memories(), request.id, std::move(memory),
                                            request.bytes);
@@ -156,22 +165,21 @@ absl::Status Requests::ShareMemory(uint64_t key, const Connection& client, const
   }
   // Answered when the last device has it. Each lane's thread counts its device.
   struct Awaited {
-    explicit Awaited(int count) : devices(count) {}
+    explicit Awaited(size_t count) : devices(count) {}
     Mutex mutex;
-    int devices ABSL_GUARDED_BY(mutex);
+    size_t devices ABSL_GUARDED_BY(mutex);
     absl::Status failure ABSL_GUARDED_BY(mutex);
   };
-  const auto awaited = std::make_shared<Awaited>(std::popcount(request.devices));
+  const auto awaited = std::make_shared<Awaited>(lanes.size());
   const auto done = [this, key, id = request.id, awaited](const absl::Status& status) {
     MutexLock lock(awaited->mutex);
     awaited->failure.Update(status);
     if (--awaited->devices != 0) return;
     inbox_.Post([this, key, id, status = awaited->failure] { Answer(key, id, status); });
   };
-  for (uint64_t rest = request.devices; rest != 0; rest &= rest - 1) {
-    lane::Lane& lane = lanes_[static_cast<uint32_t>(std::countr_zero(rest))];
-    lane.Post([&lanes = lanes_, &lane, session = client.session, id = request.id, memory = *shared, done] {
-      session::DeviceSession* const on_device = lane.Find(session->id());
+  for (lane::Lane* const lane : lanes) {
+    lane->Post([&lanes = lanes_, lane, session = client.session, id = request.id, memory = *shared, done] {
+      session::DeviceSession* const on_device = lane->Find(session->id());
       if (on_device == nullptr) return;  // the session is being closed
       const absl::Status status = on_device->ShareHostMemory(id, memory, done);
       if (!status.ok()) lanes.Evict(*session, std::string(status.message()), /*fault=*/true);

@@ -31,17 +31,23 @@ class Requests {
 
  private:
   using Request = transport::Request;
+  struct SentProfile {
+    lane::Lane* lane = nullptr;
+    UniqueFd memory;
+  };
   // Returns an error if the client broke the protocol.
   absl::Status Receive(uint64_t key, const Connection& client);
   absl::Status OpenDevice(uint64_t key, const Connection& client, uint32_t device);
   absl::Status ShareMemory(uint64_t key, const Connection& client, const Request& request, UniqueFd memory);
-  absl::Status CheckProfiled(const Connection& client, uint32_t device) const;
+  // Returns the lane of a device that is to be profiled.
+  static absl::StatusOr<lane::Lane*> FindProfiled(lane::Lanes& lanes, const Connection& client,
+                                                  uint32_t device);
   absl::Status StartProfile(uint64_t key, const Connection& client, const Request& request);
   absl::Status StopProfile(uint64_t key, const Connection& client, uint32_t device);
   // Answers StopProfile; an error says why there is no profile.
-  void SendProfile(uint64_t key, uint32_t device, absl::StatusOr<UniqueFd> memory);
+  void SendProfile(uint64_t key, lane::Lane& lane, uint32_t device, absl::StatusOr<UniqueFd> memory);
   // Gives a profile's memory back to the system, although the client may keep its descriptor.
-  void Empty(uint32_t device, UniqueFd profile);
+  static void Empty(SentProfile profile);
   // Sends the answer, with `fds` if there are any.
   void Answer(uint64_t key, uint32_t id, const absl::Status& status, std::span<const int> fds = {});
 
@@ -49,7 +55,7 @@ class Requests {
   Connections& connections_;
   Inbox& inbox_;
   // The last profile that each connection was sent, by device.
-  absl::flat_hash_map<uint64_t, std::map<uint32_t, UniqueFd>> profiles_;
+  absl::flat_hash_map<uint64_t, std::map<uint32_t, SentProfile>> profiles_;
 };
 
 }  // namespace xpud::service

@@ -4,25 +4,27 @@
 
 namespace xpud::service {
 
-absl::Status Seats::Take(uint32_t uid) {
-  const auto found = by_user_.find(uid);
-  const size_t has = found == by_user_.end() ? 0 : found->second;
+absl::Status Seats::Take(const Tenant& tenant) {
+  const auto found = by_tenant_.find(tenant);
+  const size_t has = found == by_tenant_.end() ? 0 : found->second;
   if (has >= max_per_user_) {
-    return absl::ResourceExhaustedError(absl::StrCat("user ", uid, " has ", has, " clients connected; ",
-                                                     max_per_user_, " are allowed (--user-clients)"));
+    const std::string who =
+        tenant.claim.empty() ? absl::StrCat("user ", tenant.uid) : absl::StrCat("the claim ", tenant.claim);
+    return absl::ResourceExhaustedError(absl::StrCat(who, " has ", has, " clients connected; ", max_per_user_,
+                                                     " are allowed (--user-clients)"));
   }
   if (taken_ >= kMax)
     return absl::ResourceExhaustedError(
         absl::StrCat(taken_, " clients are connected; ", kMax, " are allowed"));
   ++taken_;
-  ++by_user_[uid];
+  ++by_tenant_[tenant];
   return absl::OkStatus();
 }
 
-void Seats::Release(uint32_t uid) {
+void Seats::Release(const Tenant& tenant) {
   --taken_;
-  const auto found = by_user_.find(uid);
-  if (--found->second == 0) by_user_.erase(found);
+  const auto found = by_tenant_.find(tenant);
+  if (--found->second == 0) by_tenant_.erase(found);
 }
 
 }  // namespace xpud::service

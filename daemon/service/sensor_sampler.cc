@@ -71,6 +71,16 @@ std::vector<SensorSample> SensorSampler::Take() {
   return samples;
 }
 
+std::vector<std::optional<uint64_t>> SensorSampler::ReadFreeMemory() {
+  MutexLock lock(mutex_);
+  std::vector<std::optional<uint64_t>> free;
+  for (const Sampled& sampled : devices_) {
+    const SensorReading reading = sampled.device->ReadSensors()[Sensor::kMemoryFree];
+    free.push_back(reading.state == SensorState::kMeasured ? std::optional(reading.value) : std::nullopt);
+  }
+  return free;
+}
+
 void SensorSampler::Sample(Sampled& sampled) {
   SensorReadings before = sampled.last.readings;
   SensorReadings now = sampled.device->ReadSensors();
@@ -82,6 +92,12 @@ void SensorSampler::Sample(Sampled& sampled) {
   sampled.last = {now, Watts(before, now)};
   sampled.taken = Clock::now();
   sampled.taken_once = true;
+}
+
+std::vector<executor::Device*> DevicesOf(lane::Lanes& lanes) {
+  std::vector<executor::Device*> devices;
+  lanes.CallEach([&](lane::Lane& lane) { devices.push_back(lane.state().device.get()); });
+  return devices;
 }
 
 void Fill(const SensorSample& sample, v1::Device& out) {

@@ -10,6 +10,7 @@
 
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/api/sensors.h"
+#include "daemon/lane/lanes.h"
 #include "proto/base/mutex.h"
 
 namespace xpud::v1 {
@@ -32,6 +33,8 @@ class SensorSampler {
   // Returns a sample for each device. Blocks while the devices are read, usually for milliseconds. If there
   // is no recent sample, power needs two readings, a tenth of a second apart.
   std::vector<SensorSample> Take();
+  // Reads what each device has free now, whoever uses the rest; nullopt: it does not say.
+  std::vector<std::optional<uint64_t>> ReadFreeMemory();
 
  private:
   struct Sampled {
@@ -48,6 +51,9 @@ class SensorSampler {
 
 // Returns nullopt if energy is missing, the counter restarted between the two, or no time passed.
 std::optional<double> Watts(const executor::SensorReadings& before, const executor::SensorReadings& now);
+
+// The devices of all lanes, in their order. REQUIRES: not a lane's thread.
+std::vector<executor::Device*> DevicesOf(lane::Lanes& lanes);
 
 void Fill(const SensorSample& sample, v1::Device& out);
 

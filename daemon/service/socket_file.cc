@@ -65,10 +65,12 @@ absl::StatusOr<UniqueFd> ListenAt(const std::string& path, unsigned mode) {
   RETURN_IF_ERROR(RemoveStaleSocket(path));
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return Errno("socket failed");
-  const mode_t mask = umask(0777 & ~mode);
-  const int bound = bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-  umask(mask);
-  if (bound != 0) return Errno(absl::StrCat("cannot bind ", path));
+  // The file gets the mode of the socket, less the umask, which all threads share and nobody changes; then
+  // what it is to have. So it never allows more.
+  if (fchmod(fd.get(), 0600 & mode) != 0) return Errno("fchmod failed");
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+    return Errno(absl::StrCat("cannot bind ", path));
+  if (chmod(path.c_str(), mode) != 0) return Errno(absl::StrCat("cannot set the mode of ", path));
   if (listen(fd.get(), 128) != 0) return Errno("listen failed");
   return fd;
 }

@@ -15,7 +15,7 @@ absl::Status RemoveStaleSocket(const std::string& path);
 // holds it. It lasts as long as the result.
 absl::StatusOr<UniqueFd> LockBeside(const std::string& path);
 
-// Returns a non-blocking SOCK_SEQPACKET socket that listens at `path`. REQUIRES: one thread.
+// Returns a non-blocking SOCK_SEQPACKET socket that listens at `path`, in a folder that is ours.
 absl::StatusOr<UniqueFd> ListenAt(const std::string& path, unsigned mode);
 
 }  // namespace xpud::service

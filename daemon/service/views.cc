@@ -19,14 +19,16 @@ absl::StatusOr<UniqueFd> Views::Open(uint64_t key, const Tenant& viewer) {
     each.thread.join();
     return true;
   });
-  const auto is_own = [&](uint32_t uid) { return uid == viewer.uid; };
+  const auto is_own = [&](const Tenant& other) {
+    return other.claim == viewer.claim && other.uid == viewer.uid;
+  };
   const size_t views = open_.size() + ending_.size();
   const auto own = static_cast<size_t>(
-      std::ranges::count_if(open_, is_own, [](const auto& each) { return each.second.uid; }) +
-      std::ranges::count_if(ending_, is_own, &Ending::uid));
+      std::ranges::count_if(open_, is_own, [](const auto& each) { return each.second.viewer; }) +
+      std::ranges::count_if(ending_, is_own, &Ending::viewer));
   if (views >= kMax || own >= kMaxPerUser) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(own, " processes of user ", viewer.uid, " see its sessions, and ", views,
+        absl::StrCat(own, " processes of ", viewer.Text(), " see its sessions, and ", views,
                      " of all users; at most ", kMaxPerUser, " and ", kMax, " may"));
   }
   if (show_ == nullptr) return absl::UnimplementedError("this daemon has no control plane");
@@ -35,14 +37,14 @@ absl::StatusOr<UniqueFd> Views::Open(uint64_t key, const Tenant& viewer) {
     return DescriptorError("socketpair");
   UniqueFd theirs(ends[0]);
   ASSIGN_OR_RETURN(auto view, show_(viewer, UniqueFd(ends[1])));
-  open_.emplace(key, Shown{viewer.uid, std::move(view)});
+  open_.emplace(key, Shown{viewer, std::move(view)});
   return theirs;
 }
 
 void Views::End(uint64_t key) {
   const auto found = open_.find(key);
   if (found == open_.end()) return;
-  const uint32_t uid = found->second.uid;
+  const Tenant viewer = found->second.viewer;
   std::shared_ptr<UserView> view = std::move(found->second.view);
   open_.erase(found);
   const auto ended = std::make_shared<std::atomic<bool>>(false);
@@ -51,9 +53,9 @@ void Views::End(uint64_t key) {
     ended->store(true);
   });
   if (started.ok())
-    ending_.push_back({uid, ended, *std::move(started)});
+    ending_.push_back({viewer, ended, *std::move(started)});
   else  // the view was destroyed here
-    spdlog::warn("view_ended_without_thread uid={} reason=\"{}\"", uid,
+    spdlog::warn("view_ended_without_thread tenant={} reason=\"{}\"", viewer.Text(),
                  std::string(started.status().message()));
 }
 

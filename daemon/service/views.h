@@ -41,11 +41,11 @@ class Views {
 
  private:
   struct Shown {
-    uint32_t uid;
+    Tenant viewer;
     std::unique_ptr<UserView> view;
   };
   struct Ending {
-    uint32_t uid;
+    Tenant viewer;
     std::shared_ptr<std::atomic<bool>> ended;
     std::thread thread;
   };

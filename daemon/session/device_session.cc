@@ -368,8 +368,9 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Wait(Bytes bytes) {
   wire::WaitCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   if (command.other >= wire::kMaxQueues) return Breach("a wait names a queue that does not exist");
-  if (command.device == device_) return WaitForQueue(command);
-  const std::optional<uint64_t> completed = session_->Completed(command.device, command.other);
+  const std::optional<uint32_t> lane = session_->LaneOf(command.device);
+  if (lane == device_) return WaitForQueue(command);
+  const std::optional<uint64_t> completed = lane ? session_->Completed(*lane, command.other) : std::nullopt;
   if (!completed) return Breach("a wait names a device that the session has not opened");
   if (*completed >= command.sequence) return Outcome::kDone;
   RETURN_IF_ERROR(Announce());  // the other device may wait for this one

@@ -8,14 +8,15 @@
 
 namespace xpud::session {
 
-absl::StatusOr<std::shared_ptr<Session>> Registry::Add(Peer peer,
+absl::StatusOr<std::shared_ptr<Session>> Registry::Add(Peer peer, std::vector<uint32_t> devices,
                                                        std::shared_ptr<handles::HostMemories> host_memories) {
   RETURN_IF_ERROR(Admits());
+  RETURN_IF_ERROR(claims_.Admit(peer.tenant));
   std::shared_ptr<Session> session;
   {
     MutexLock lock(mutex_);
     const uint64_t id = ++last_id_;
-    session = std::make_shared<Session>(id, std::move(peer), std::move(host_memories));
+    session = std::make_shared<Session>(id, std::move(peer), std::move(devices), std::move(host_memories));
     sessions_.emplace(id, session);
     ++counters_.opened;
     tenants_.Opened(session->peer().tenant);
@@ -37,6 +38,7 @@ void Registry::Close(Session& session, const std::string& reason, bool fault) {
   if (fault) ++counters_.closed_for_fault;
   sessions_.erase(session.id());
   tenants_.Closed(peer.tenant);
+  claims_.Leave(peer.tenant);
 }
 
 std::shared_ptr<Session> Registry::Find(uint64_t id) const {

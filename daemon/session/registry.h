@@ -11,6 +11,7 @@
 #include "daemon/handles/table_space.h"
 #include "daemon/session/session.h"
 #include "daemon/telemetry/event_log.h"
+#include "daemon/tenant/claims.h"
 #include "daemon/tenant/totals.h"
 #include "proto/base/mutex.h"
 
@@ -23,8 +24,9 @@ class Registry {
     uint64_t closed_for_fault = 0;
   };
 
-  // Adds a session. Returns Unavailable while the daemon is drained.
-  absl::StatusOr<std::shared_ptr<Session>> Add(Peer peer,
+  // Adds a session that sees the devices of these lanes. Returns Unavailable while the daemon is drained, and
+  // otherwise what Claims::Admit says.
+  absl::StatusOr<std::shared_ptr<Session>> Add(Peer peer, std::vector<uint32_t> devices,
                                                std::shared_ptr<handles::HostMemories> host_memories);
   // The session is over. Does nothing if it was closed before. `fault`: for what the client did.
   void Close(Session& session, const std::string& reason, bool fault);
@@ -47,12 +49,15 @@ class Registry {
   absl::Status Admits() const;
 
   telemetry::EventLog& events() { return events_; }
+  Claims& claims() { return claims_; }
+  const Claims& claims() const { return claims_; }
   handles::TableSpace& table_space() { return table_space_; }
 
  private:
   void Note(const char* kind, const Session& session, std::string text);
 
   telemetry::EventLog events_;
+  Claims claims_;
   handles::TableSpace table_space_;
   mutable Mutex mutex_;
   std::map<uint64_t, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);

@@ -7,8 +7,13 @@
 
 namespace xpud::session {
 
-Session::Session(uint64_t id, Peer peer, std::shared_ptr<handles::HostMemories> host_memories)
-    : id_(id), peer_(std::move(peer)), opened_ns_(NowNs()), host_memories_(std::move(host_memories)) {}
+Session::Session(uint64_t id, Peer peer, std::vector<uint32_t> devices,
+                 std::shared_ptr<handles::HostMemories> host_memories)
+    : id_(id),
+      peer_(std::move(peer)),
+      devices_(std::move(devices)),
+      opened_ns_(NowNs()),
+      host_memories_(std::move(host_memories)) {}
 
 void Session::SetOpen(uint32_t device, const std::shared_ptr<transport::ServerTransport>& transport) {
   MutexLock lock(mutex_);

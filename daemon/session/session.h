@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "daemon/handles/host_memory.h"
@@ -18,23 +19,32 @@
 
 namespace xpud::session {
 
-// The process at the other end, as the kernel reports it.
+// The process at the other end, as the kernel reports it, and who is charged for it.
 struct Peer {
   int32_t pid = 0;
+  uint32_t uid = 0;
   Tenant tenant;
   std::string name;  // as the client calls itself
 };
 
 class Session {
  public:
-  Session(uint64_t id, Peer peer, std::shared_ptr<handles::HostMemories> host_memories);
+  // `devices`: the lanes of the devices that the client sees, by its own numbers.
+  Session(uint64_t id, Peer peer, std::vector<uint32_t> devices,
+          std::shared_ptr<handles::HostMemories> host_memories);
 
   uint64_t id() const { return id_; }
   const Peer& peer() const { return peer_; }
   uint64_t opened_ns() const { return opened_ns_; }
   const std::shared_ptr<handles::HostMemories>& host_memories() const { return host_memories_; }
 
-  // The session uses a device from now on.
+  // Returns the lane of a device, by the client's number, or nullopt if the client has no such device.
+  std::optional<uint32_t> LaneOf(uint32_t device) const {
+    return device < devices_.size() ? std::optional(devices_[device]) : std::nullopt;
+  }
+  const std::vector<uint32_t>& devices() const { return devices_; }
+
+  // What follows names devices by their lanes. The session uses a device from now on.
   void SetOpen(uint32_t device, const std::shared_ptr<transport::ServerTransport>& transport);
   bool IsOpen(uint32_t device) const;
   // Returns the completed sequence of a queue of any device, or nullopt if the session does not use it.
@@ -51,6 +61,7 @@ class Session {
  private:
   const uint64_t id_;
   const Peer peer_;
+  const std::vector<uint32_t> devices_;
   const uint64_t opened_ns_;
   const std::shared_ptr<handles::HostMemories> host_memories_;
   std::atomic<bool> closed_{false};

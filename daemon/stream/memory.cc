@@ -46,7 +46,7 @@ void Memory::Charge(int64_t bytes) {
 absl::StatusOr<memory::Block> Memory::Allocate(Queue& queue, uint64_t sequence, uint64_t bytes) {
   memory::Ledger& ledger = state_.pool->ledger();
   const uint64_t capacity = ledger.capacity();
-  if (bytes > capacity) return OutOfMemory(bytes, device_, capacity, state_.pool->shortage());
+  if (bytes > capacity) return OutOfMemory(bytes, device_, capacity, state_.pool->ShortageFor(account_));
   const uint64_t wanted = allocated_ + RoundSize(bytes);
   const uint64_t more = wanted - std::min(wanted, account_.credit());
   if (more > 0) {
@@ -131,15 +131,15 @@ absl::StatusOr<std::optional<MemoryShortage>> Memory::Credit(uint64_t wanted) {
   // Somewhat more, so that a session that grows asks seldom.
   const uint64_t ahead = std::min(pool.ledger().Room(account_),
                                   more + std::clamp(wanted / kAheadPart, kMinAheadBytes, kMaxAheadBytes));
-  if (pool.HasSpare(ahead) && pool.GiveCredit(account_, ahead, block).ok()) return std::nullopt;
+  if (pool.HasSpare(ahead, account_) && pool.GiveCredit(account_, ahead, block).ok()) return std::nullopt;
   absl::Status given = pool.GiveCredit(account_, more, block);
   if (given.ok()) return std::nullopt;
   if (absl::IsUnavailable(given)) return given;
-  return pool.shortage();
+  return pool.ShortageFor(account_);
 }
 
 MemoryShortage Memory::NarrowestLimit() const {
-  MemoryShortage narrowest = state_.pool->shortage();
+  MemoryShortage narrowest = state_.pool->ShortageFor(account_);
   const auto free = [](const MemoryShortage& limit) {
     return limit.limit - std::min(limit.used, limit.limit);
   };

@@ -20,6 +20,7 @@ struct Event {
     std::string name = {};  // what the client calls itself
   };
   std::optional<Session> session = std::nullopt;
+  std::string claim = {};  // the key of the claim that was made, changed or ended
   std::optional<uint32_t> device = std::nullopt;
   std::optional<int32_t> executor_pid = std::nullopt;
   std::string text = {};  // the reason, or details

@@ -27,11 +27,11 @@ namespace {
 constexpr int kGrpcThreads = 8;    // that gRPC may start for a channel; without them it aborts or hangs
 constexpr uint32_t kWaitMs = 500;  // short, so that callers react to Ctrl-C between two calls
 
-// Cancels a call after kCallTimeout of the steady clock. gRPC's own deadlines follow the wall clock: setting
+// Cancels a call after a time of the steady clock. gRPC's own deadlines follow the wall clock: setting
 // it would end calls early or late.
 class TimeLimit {
  public:
-  explicit TimeLimit(grpc::ClientContext& context) {
+  TimeLimit(grpc::ClientContext& context, std::chrono::seconds limit) : limit_(limit) {
     auto started = StartThread("xpud-limit", [this, &context] { Watch(context); });
     status_ = started.status();
     if (started.ok()) watcher_ = *std::move(started);
@@ -51,7 +51,7 @@ class TimeLimit {
 
  private:
   void Watch(grpc::ClientContext& context) {
-    const auto end = std::chrono::steady_clock::now() + kCallTimeout;
+    const auto end = std::chrono::steady_clock::now() + limit_;
     MutexLock lock(mutex_);
     while (!done_) {
       const auto rest = end - std::chrono::steady_clock::now();
@@ -60,6 +60,7 @@ class TimeLimit {
     }
   }
 
+  const std::chrono::seconds limit_;
   Mutex mutex_;
   CondVar changed_;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
@@ -102,7 +103,7 @@ template <typename Request, typename Response>
 Response ResponseOf(grpc::Status (v1::Control::Stub::*)(grpc::ClientContext*, const Request&, Response*));
 
 template <typename Method, typename Request>
-auto Client::Call(Method method, const Request& request) {
+auto Client::Call(Method method, const Request& request, std::chrono::seconds limit) {
   using Response = decltype(ResponseOf(method));
   grpc::ClientContext context;
   if (!token_.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", token_));
@@ -110,14 +111,14 @@ auto Client::Call(Method method, const Request& request) {
   Response response;
   grpc::Status status;
   {
-    const TimeLimit limit(context);
-    if (!limit.status().ok()) return absl::StatusOr<Response>(limit.status());
+    const TimeLimit watched(context, limit);
+    if (!watched.status().ok()) return absl::StatusOr<Response>(watched.status());
     status = (stub.*method)(&context, request, &response);
   }
   if (status.ok()) return absl::StatusOr<Response>(std::move(response));
   if (status.error_code() == grpc::StatusCode::CANCELLED) {
     return absl::StatusOr<Response>(absl::DeadlineExceededError(absl::StrCat(
-        "the daemon's control plane at ", address_, " did not answer within ", kCallTimeout.count(), " s")));
+        "the daemon's control plane at ", address_, " did not answer within ", limit.count(), " s")));
   }
   return absl::StatusOr<Response>(absl::Status(
       static_cast<absl::StatusCode>(status.error_code()),
@@ -141,6 +142,22 @@ absl::StatusOr<v1::ListQuotasResponse> Client::ListQuotas() {
 }
 absl::StatusOr<v1::ListQuotasResponse> Client::SetQuota(const v1::SetQuotaRequest& request) {
   return Call(&v1::Control::Stub::SetQuota, request);
+}
+absl::StatusOr<v1::Claim> Client::CreateClaim(const v1::Claim& claim) {
+  v1::CreateClaimRequest request;
+  *request.mutable_claim() = claim;
+  return Call(&v1::Control::Stub::CreateClaim, request);
+}
+absl::StatusOr<v1::Claim> Client::UpdateClaim(const v1::UpdateClaimRequest& request) {
+  return Call(&v1::Control::Stub::UpdateClaim, request);
+}
+absl::StatusOr<v1::DeleteClaimResponse> Client::DeleteClaim(const std::string& key) {
+  v1::DeleteClaimRequest request;
+  request.set_key(key);
+  return Call(&v1::Control::Stub::DeleteClaim, request, kEndTimeout);
+}
+absl::StatusOr<v1::ListClaimsResponse> Client::ListClaims() {
+  return Call(&v1::Control::Stub::ListClaims, v1::ListClaimsRequest());
 }
 absl::StatusOr<v1::GetConfigResponse> Client::GetConfig() {
   return Call(&v1::Control::Stub::GetConfig, v1::GetConfigRequest());

@@ -21,6 +21,7 @@ namespace xpud::control {
 
 // A call fails with DeadlineExceeded if the daemon does not answer within this time.
 inline constexpr std::chrono::seconds kCallTimeout{5};
+inline constexpr std::chrono::seconds kEndTimeout{60};
 
 class Client {
  public:
@@ -34,6 +35,11 @@ class Client {
   absl::StatusOr<v1::GetVersionResponse> GetVersion();
   absl::StatusOr<v1::ListQuotasResponse> ListQuotas();
   absl::StatusOr<v1::ListQuotasResponse> SetQuota(const v1::SetQuotaRequest& request);
+  absl::StatusOr<v1::Claim> CreateClaim(const v1::Claim& claim);
+  absl::StatusOr<v1::Claim> UpdateClaim(const v1::UpdateClaimRequest& request);
+  // Waits up to kEndTimeout until the memory of the claim's sessions is free.
+  absl::StatusOr<v1::DeleteClaimResponse> DeleteClaim(const std::string& key);
+  absl::StatusOr<v1::ListClaimsResponse> ListClaims();
   absl::StatusOr<v1::Session> CloseSession(uint64_t session);
   absl::StatusOr<v1::SetDrainResponse> SetDrain(bool drained);
   absl::StatusOr<v1::GetConfigResponse> GetConfig();
@@ -55,7 +61,7 @@ class Client {
   static absl::StatusOr<Client> ConnectRemote(const std::string& address);
   static absl::StatusOr<Client> ConnectView(const std::string& socket);
   template <typename Method, typename Request>
-  auto Call(Method method, const Request& request);
+  auto Call(Method method, const Request& request, std::chrono::seconds limit = kCallTimeout);
 
   std::string address_;
   std::string token_;               // shown to a gateway; empty for a local daemon

@@ -85,7 +85,8 @@ class Client {
     std::shared_ptr<transport::ServerTransport> server = *transport::ShmServer::Create(fds);
     control_ = *Mapping::Map(fds.ring, transport::kPageBytes + transport::kRingBytes, Access::kReadWrite);
     completion_ = *Mapping::Map(fds.completion, sizeof(transport::CompletionPage), Access::kReadOnly);
-    const auto session = std::make_shared<session::Session>(1, session::Peer{1, kClient, "fuzz"}, memories_);
+    const auto session = std::make_shared<session::Session>(
+        1, session::Peer{.pid = 1, .tenant = kClient, .name = "fuzz"}, std::vector<uint32_t>{0}, memories_);
     session_ = *DeviceSession::Create(session, 0, machine.state, server, space_);
     session->SetOpen(0, server);
     if ((mode & kShared) != 0) Share();

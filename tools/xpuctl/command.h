@@ -30,6 +30,7 @@ struct Option {
   const char* value;  // placeholder of its value; empty: a switch
   const char* summary;
   bool repeats = false;  // for commands that show samples
+  bool many = false;     // may be given several times; otherwise the last one counts
 };
 
 struct Invocation {
@@ -40,6 +41,7 @@ struct Invocation {
   int64_t count = -1;           // -n: number of samples; negative: until Ctrl-C
   std::vector<std::string> arguments;
   std::map<std::string, std::string, std::less<>> options;  // options of the command, by name
+  std::multimap<std::string, std::string, std::less<>> values;  // of those that may be given several times
 
   bool Has(std::string_view option) const { return options.contains(option); }
 };

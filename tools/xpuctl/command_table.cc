@@ -60,6 +60,19 @@ constexpr Option kLogOptions[] = {
     {"--level", "LEVEL", "lines of this level and above: trace, debug, info, warn, error"},
     {"-n", "LINES", "starts with this many of the latest lines"},
 };
+constexpr Option kClaimOptions[] = {
+    {"--class", "CLASS", "realtime, interactive (the default) or batch: who goes first"},
+    {"--weight", "N", "its part of the time among the tenants of its class: 1 to 10000 (100)"},
+    {.name = "--device", .value = "N,...", .summary = "the devices, as its clients will count them from 0 (all)"},
+    {"--memory", "RANGE", "on each device, as 8GiB..20GiB: kept free for it, and the most that it may have"},
+    {"--time", "RANGE", "of each device, as 30%..60%: while it has work, and also on an idle device"},
+    {"--sessions", "N", "at most so many; none: no limit but --user-clients"},
+    {.name = "--label", .value = "NAME=VALUE", .summary = "shown in metrics; set replaces all labels", .many = true},
+    {.name = "--uid", .value = "USER", .summary = "has the claim at the ordinary socket", .many = true},
+    {.name = "--tenant", .value = "USER/TENANT", .summary = "a tenant of that user's gateway has it", .many = true},
+    {"--door-uid", "USER", "has it at the socket in doors/KEY"},
+    {"--lifetime", "TIME", "as 90s, 2h or 7d, after which the claim ends; none: for ever"},
+};
 constexpr Option kQuotaOptions[] = {{"--device", "N", "only on this device"}};
 
 constexpr Command kCommands[] = {
@@ -92,6 +105,14 @@ constexpr Command kCommands[] = {
      .samples = true,
      .options = kQuotaOptions,
      .run = RunQuota},
+    {.name = "claim",
+     .arguments = "[create|set|show|pause|resume|drain|delete KEY]",
+     .most_arguments = 2,
+     .summary = "shows claims, which are granted parts of devices; makes, changes and ends them",
+     .outputs = kEach,
+     .samples = true,
+     .options = kClaimOptions,
+     .run = RunClaim},
     {.name = "query",
      .summary = "prints fields of devices like nvidia-smi",
      .samples = true,

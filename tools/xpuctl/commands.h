@@ -14,6 +14,7 @@ int RunPs(const Invocation& invocation);
 int RunTop(const Invocation& invocation);
 int RunQuery(const Invocation& invocation);
 int RunQuota(const Invocation& invocation);
+int RunClaim(const Invocation& invocation);
 int RunProfile(const Invocation& invocation);
 int RunFlight(const Invocation& invocation);
 int RunEvents(const Invocation& invocation);

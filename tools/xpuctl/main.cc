@@ -93,6 +93,7 @@ class Parser {
     if (own == nullptr && option->repeats) repeats_ = name;
     if (own != nullptr) {
       invocation_.options[name] = value;
+      if (own->many) invocation_.values.emplace(name, value);
     } else if (name == "--help") {
       help_ = true;
     } else if (name == "--version") {
