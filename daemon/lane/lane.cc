@@ -120,8 +120,8 @@ absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
   if (const auto quota = session->quota(index_)) state_.pool->ledger().SetQuota(opened->account(), quota);
   session->SetOpen(index_, transport);
   profiles_.Add(*opened);
-  turns_.Add(std::move(opened), policy_.Add(scheduler::Policy::Class::kNormal, session->peer().tenant,
-                                            scheduler::Policy::kNormalWeight));
+  const Tenant& tenant = session->peer().tenant;
+  turns_.Add(std::move(opened), policy_.Add(tenant, options_.grant_of(tenant)));
   return absl::OkStatus();
 }
 

@@ -27,6 +27,8 @@
 #include "daemon/session/device_session.h"
 #include "daemon/session/registry.h"
 #include "daemon/stream/device_state.h"
+#include "daemon/tenant/tenant.h"
+#include "daemon/tenant/time_grant.h"
 #include "daemon/tenant/totals.h"
 #include "proto/base/mutex.h"
 #include "proto/base/spin.h"
@@ -40,6 +42,9 @@ class Lane {
     std::unique_ptr<scheduler::Policy> policy;  // which session runs next; not null
     uint64_t slice_ns = 100'000;                // how long a session runs before the next one's turn
     uint64_t stall_ns = 0;  // a session without progress for this time is an event; 0: it is not
+    // What a tenant is granted of the device's time: read when a session opens the device, and by
+    // GrantChanged. Thread-safe.
+    std::function<TimeGrant(const Tenant&)> grant_of = [](const Tenant&) { return TimeGrant{}; };
     // Called on the lane's thread when a session must be closed because of what its client did. The lane has
     // closed its part.
     std::function<void(uint64_t session, const std::string& reason)> on_fault = [](uint64_t,
@@ -79,6 +84,8 @@ class Lane {
                     const std::shared_ptr<transport::ServerTransport>& transport);
   // Closes a session's part on this device, if there is one. `fault`: because of what it did.
   void Close(uint64_t session, const std::string& reason, bool fault = false);
+  // What `grant_of` says of the tenant has changed.
+  void GrantChanged(const Tenant& tenant) { policy_.Change(tenant, options_.grant_of(tenant)); }
   session::DeviceSession* Find(uint64_t session) const { return turns_.Find(session); }
   // Calls `visit` for each session, by id.
   void ForEach(absl::FunctionRef<void(const session::DeviceSession&)> visit) const { turns_.ForEach(visit); }

@@ -17,6 +17,7 @@ absl::StatusOr<std::unique_ptr<Lanes>> Lanes::Create(std::vector<stream::DeviceS
     Lane::Options of_lane = {.policy = common.policy(common.slice_ns),
                              .slice_ns = common.slice_ns,
                              .stall_ns = common.stall_ns,
+                             .grant_of = common.grant_of,
                              .on_fault =
                                  [raw = lanes.get()](uint64_t id, const std::string& reason) {
                                    if (const auto session = raw->registry_.Find(id))

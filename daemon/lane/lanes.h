@@ -21,6 +21,7 @@ class Lanes {
     std::function<std::unique_ptr<scheduler::Policy>(uint64_t slice_ns)> policy = nullptr;
     uint64_t slice_ns = 100'000;
     uint64_t stall_ns = 0;  // as Lane::Options
+    std::function<TimeGrant(const Tenant&)> grant_of = [](const Tenant&) { return TimeGrant{}; };  // likewise
     std::function<void(uint32_t device, const records::EndedSession& session)> on_crash =
         [](uint32_t, const records::EndedSession&) {};  // as Lane::Options
     // Called, on any lane's thread, when a session was closed that its client has not left: its socket must

@@ -8,7 +8,7 @@ void DeviceShare::Update(Account& account, const stream::DeviceWork& work) {
   if (work.used_ns != account.counted_ns) {
     if (work.ended_ns - account.work.ended_ns > kIdleForNs)
       account.used_ns = std::max(account.used_ns, floor_ns_);
-    account.used_ns += (work.used_ns - account.counted_ns) * Policy::kNormalWeight / account.weight;
+    account.used_ns += (work.used_ns - account.counted_ns) * TimeGrant::kNormalWeight / account.weight;
     total_ns_ += work.used_ns - account.counted_ns;
     account.counted_ns = work.used_ns;
   }

@@ -11,8 +11,8 @@
 #include <cstdint>
 
 #include "daemon/scheduler/account_list.h"
-#include "daemon/scheduler/policy.h"
 #include "daemon/stream/device_time.h"
+#include "daemon/tenant/time_grant.h"
 
 namespace xpud::scheduler {
 
@@ -25,13 +25,13 @@ class DeviceShare {
 
   // One session's use of the device.
   struct Account : AccountList<Account>::Entry {
-    uint32_t weight = Policy::kNormalWeight;
+    uint32_t weight = TimeGrant::kNormalWeight;
     uint64_t used_ns = 0;     // as it is compared: for a weight of kNormalWeight
     uint64_t counted_ns = 0;  // of DeviceWork::used_ns
     stream::DeviceWork work = {};
   };
 
-  Account& Add(uint32_t weight = Policy::kNormalWeight) {
+  Account& Add(uint32_t weight = TimeGrant::kNormalWeight) {
     Account& added = accounts_.Add();
     added.weight = weight;
     added.used_ns = floor_ns_;

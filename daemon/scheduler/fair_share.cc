@@ -36,7 +36,7 @@ void FairShare::Ran(Account& account, uint64_t start_ns, uint64_t end_ns) {
     account.awaited = false;
   }
   const uint64_t took = end_ns - start_ns;
-  account.used_ns += took * Policy::kNormalWeight / account.weight;
+  account.used_ns += took * TimeGrant::kNormalWeight / account.weight;
   account.typical_ns = std::max(took, account.typical_ns - account.typical_ns / 4);
   account.ended_ns = end_ns;
   if (!std::exchange(account.has_work, true)) ++with_work_;

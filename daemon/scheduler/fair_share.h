@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "daemon/scheduler/account_list.h"
-#include "daemon/scheduler/policy.h"
+#include "daemon/tenant/time_grant.h"
 
 namespace xpud::scheduler {
 
@@ -26,7 +26,7 @@ class FairShare {
 
   // One session's use of the device.
   struct Account : AccountList<Account>::Entry {
-    uint32_t weight = Policy::kNormalWeight;
+    uint32_t weight = TimeGrant::kNormalWeight;
     uint64_t used_ns = 0;     // as it is compared: for a weight of kNormalWeight
     uint64_t typical_ns = 0;  // length of its slices: the longest recent one, fading
     uint64_t ended_ns = 0;    // its last slice
@@ -38,7 +38,7 @@ class FairShare {
   // `now_ns`: a monotonic clock.
   FairShare(uint64_t slice_ns, uint64_t (*now_ns)()) : slice_ns_(slice_ns), now_ns_(now_ns) {}
 
-  Account& Add(uint32_t weight = Policy::kNormalWeight) {
+  Account& Add(uint32_t weight = TimeGrant::kNormalWeight) {
     Account& added = accounts_.Add();
     added.weight = weight;
     added.used_ns = floor_ns_;

@@ -6,6 +6,7 @@
 
 #include "daemon/stream/device_time.h"
 #include "daemon/tenant/tenant.h"
+#include "daemon/tenant/time_grant.h"
 
 namespace xpud::scheduler {
 
@@ -22,15 +23,12 @@ class Policy {
     kAwaitAnother,  // the device is kept free for a moment for another session
   };
 
-  // Kinds of sessions that a policy may serve differently. So far all sessions are of one.
-  enum class Class : uint8_t { kNormal };
-  // What tenants weigh so far. One of weight 200 gets twice as much.
-  static constexpr uint32_t kNormalWeight = 100;
-
   virtual ~Policy() = default;
 
-  // A session of this class and tenant, and the tenant's weight. Each policy says which of them it heeds.
-  virtual Account& Add(Class of, const Tenant& tenant, uint32_t weight) = 0;
+  // A session of this tenant, and what the tenant is granted as of now, for all its sessions.
+  virtual Account& Add(const Tenant& tenant, const TimeGrant& grant) = 0;
+  // The tenant, if it has sessions, is granted something else.
+  virtual void Change(const Tenant& tenant, const TimeGrant& grant) = 0;
   virtual void Remove(Account& account) = 0;
   // Called before each round of turns: Update for each session, then BeginRound.
   virtual void Update(Account& account, const stream::DeviceWork& work) = 0;

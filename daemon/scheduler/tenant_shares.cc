@@ -2,13 +2,23 @@
 
 namespace xpud::scheduler {
 
-Policy::Account& TenantShares::Add(Class, const Tenant& tenant, uint32_t weight) {
-  Branch& branch = tenants_.try_emplace(tenant, *this, weight).first->second;
+Policy::Account& TenantShares::Add(const Tenant& tenant, const TimeGrant& grant) {
+  Branch& branch = tenants_.try_emplace(tenant, *this).first->second;
+  SetGrant(branch, grant);
   ++branch.sessions;
   Account& added = accounts_.emplace_back(tenant, branch);
   added.at = std::prev(accounts_.end());
   Woke(branch);
   return added;
+}
+
+void TenantShares::Change(const Tenant& tenant, const TimeGrant& grant) {
+  if (const auto found = tenants_.find(tenant); found != tenants_.end()) SetGrant(found->second, grant);
+}
+
+void TenantShares::SetGrant(Branch& branch, const TimeGrant& grant) {
+  branch.grant = grant;
+  branch.lane.weight = branch.device.weight = grant.weight;
 }
 
 void TenantShares::Remove(Policy::Account& account) {

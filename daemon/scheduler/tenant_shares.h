@@ -24,8 +24,8 @@ class TenantShares final : public Policy {
   TenantShares(uint64_t slice_ns, uint64_t (*now_ns)())
       : slice_ns_(slice_ns), now_ns_(now_ns), lane_(slice_ns, now_ns) {}
 
-  // The weight is the tenant's, as of its first session.
-  Policy::Account& Add(Class of, const Tenant& tenant, uint32_t weight) override;
+  Policy::Account& Add(const Tenant& tenant, const TimeGrant& grant) override;
+  void Change(const Tenant& tenant, const TimeGrant& grant) override;
   void Remove(Policy::Account& account) override;
   void Update(Policy::Account& account, const stream::DeviceWork& work) override;
   void BeginRound(uint64_t now_ns) override;
@@ -38,11 +38,12 @@ class TenantShares final : public Policy {
  private:
   // A tenant that has sessions: its accounts among the tenants, and its sessions' among each other.
   struct Branch {
-    Branch(TenantShares& shares, uint32_t weight)
-        : lane(shares.lane_.Add(weight)),
-          device(shares.device_.Add(weight)),
+    explicit Branch(TenantShares& shares)
+        : lane(shares.lane_.Add()),
+          device(shares.device_.Add()),
           lane_sessions(shares.slice_ns_, shares.now_ns_) {}
 
+    TimeGrant grant;
     FairShare::Account& lane;
     DeviceShare::Account& device;
     FairShare lane_sessions;
@@ -64,6 +65,7 @@ class TenantShares final : public Policy {
     bool rests = false;
     std::list<Account>::iterator at;
   };
+  static void SetGrant(Branch& branch, const TimeGrant& grant);
   // A session of the tenant is awake, or no longer.
   void Woke(Branch& branch);
   void Rested(Branch& branch);

@@ -9,7 +9,6 @@ namespace xpud::scheduler {
 namespace {
 
 constexpr uint64_t kMs = 1'000'000, kSliceNs = 100'000;
-constexpr auto kNormal = Policy::Class::kNormal;
 uint64_t now_ns = 0;
 
 // A session in virtual time: its commands cost `command_ns`, and after each it thinks for `think_ns`.
@@ -27,7 +26,7 @@ class TenantSharesTest : public ::testing::Test {
   TenantSharesTest() { now_ns = 1000 * kMs; }
 
   Client Add(uint32_t uid, uint64_t command_ns, uint64_t think_ns = 0, uint32_t weight = 100) {
-    return {&shares_.Add(kNormal, Tenant{uid}, weight), command_ns, think_ns};
+    return {&shares_.Add(Tenant{uid}, {.weight = weight}), command_ns, think_ns};
   }
   // Rounds of a lane whose own time is shared.
   void RunLane(std::vector<Client>& clients, uint64_t until_ns) {
