@@ -224,10 +224,11 @@ void DropUnusable(std::vector<stream::DeviceState>& devices) {
   devices.erase(devices.begin() + transport::kMaxDevices, devices.end());
 }
 
-// `dumps` (null: none are written) and `listener` must outlive the lanes.
-lane::Lanes::Options LaneOptions(const Options& options, service::FlightDumps* dumps,
-                                 service::Listener& listener) {
+// `registry`, `dumps` (null: none are written) and `listener` must outlive the lanes.
+lane::Lanes::Options LaneOptions(const Options& options, const session::Registry& registry,
+                                 service::FlightDumps* dumps, service::Listener& listener) {
   lane::Lanes::Options lanes;
+  lanes.grant_of = [&claims = registry.claims()](const Tenant& tenant) { return claims.GrantOf(tenant); };
   lanes.policy = scheduler::TenantShares::Create;
   lanes.stall_ns = Reloader::StallAfterNs(options);
   if (dumps != nullptr)
@@ -370,7 +371,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   DropUnusable(devices);
   const size_t device_count = devices.size();
   ASSIGN_OR_RETURN(auto lanes, lane::Lanes::Create(std::move(devices), registry,
-                                                   LaneOptions(options, dumps.get(), *listener)));
+                                                   LaneOptions(options, registry, dumps.get(), *listener)));
   lanes_to_wake.store(lanes.get());
   confinement::ConfineCalls(options.confine, confinement::kDaemon, in_force);
   spdlog::info("confined {}", in_force);

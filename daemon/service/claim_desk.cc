@@ -76,12 +76,12 @@ std::vector<Claim> ClaimDesk::OthersThan(const std::string& key) const {
   return others;
 }
 
-std::vector<DeviceRoom> ClaimDesk::Rooms() {
+std::vector<DeviceRoom> ClaimDesk::Rooms(bool reclaims) {
   std::vector<DeviceRoom> rooms(lanes_.size());
   const std::vector<std::optional<uint64_t>> free = options_.sensors->ReadFreeMemory();
   lanes_.VisitEach([&](lane::Lane& lane) {
     memory::Ledger& ledger = lane.state().pool->ledger();
-    ledger.Reclaim();
+    if (reclaims) ledger.Reclaim();
     DeviceRoom& room = rooms[lane.index()];
     room.memory = ledger.capacity();
     for (const auto& [tenant, share] : ledger.tenants()) room.held[tenant] = share.credit;
@@ -93,7 +93,7 @@ std::vector<DeviceRoom> ClaimDesk::Rooms() {
 }
 
 std::vector<Guaranteeable> ClaimDesk::Left() {
-  const std::vector<DeviceRoom> rooms = Rooms();
+  const std::vector<DeviceRoom> rooms = Rooms(/*reclaims=*/false);
   const std::vector<Claim> claims = OthersThan("");
   std::vector<Guaranteeable> left;
   for (uint32_t device = 0; device < rooms.size(); ++device)
@@ -111,7 +111,7 @@ absl::Status ClaimDesk::Admit(const Claim& claim) {
   RETURN_IF_ERROR(options_.doors->CheckPaths(claim.key));
   RETURN_IF_ERROR(claims_.CheckHolders(claim));
   if (claim.memory_least == 0 && claim.time.least == 0) return absl::OkStatus();
-  return CheckGuarantees(claim, OthersThan(claim.key), Rooms());
+  return CheckGuarantees(claim, OthersThan(claim.key), Rooms(/*reclaims=*/true));
 }
 
 absl::Status ClaimDesk::OpenDoors(const Claim& claim) {
@@ -139,6 +139,7 @@ void ClaimDesk::Apply(const Tenant& tenant, const Claim* claim) {
     memory::Ledger& ledger = lane.state().pool->ledger();
     ledger.SetTenantQuota(tenant, is_there ? claim->memory_most : std::nullopt);
     ledger.SetGuarantee(tenant, is_there ? claim->memory_least : 0);
+    lane.GrantChanged(tenant);
   });
 }
 

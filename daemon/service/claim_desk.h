@@ -79,7 +79,8 @@ class ClaimDesk {
   absl::Status OpenDoors(const Claim& claim);
   // The claims that are there, but for this one and those that end.
   std::vector<Claim> OthersThan(const std::string& key) const;
-  std::vector<DeviceRoom> Rooms();
+  // `reclaims`: idle sessions give back the credit that they do not use.
+  std::vector<DeviceRoom> Rooms(bool reclaims);
   // Has the lanes treat the tenant as the claim says; null: it has none any more.
   void Apply(const Tenant& tenant, const Claim* claim);
   // What the claim's sessions hold, on all devices; nullopt: it has none there.

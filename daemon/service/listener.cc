@@ -9,13 +9,13 @@
 #include <algorithm>
 #include <bit>
 #include <csignal>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/service/socket_file.h"
+#include "daemon/service/user_view.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/requests.h"
 
@@ -110,9 +110,7 @@ absl::Status Listener::OpenSession(lane::Lanes& lanes, Connection& client, const
   welcome.rows = ops::KnownRows();
   transport::SetText(welcome.text, XPUD_VERSION);
   const std::optional<Claim> claim = claims_.Find(client.peer.tenant);
-  std::vector<uint32_t> devices(lanes.size());
-  std::iota(devices.begin(), devices.end(), 0);
-  if (claim) devices = claim->devices;
+  std::vector<uint32_t> devices = DevicesOf(client.peer.tenant, lanes);
   welcome.device_count = static_cast<uint16_t>(devices.size());
   bool has_executors = false;
   for (size_t d = 0; d < devices.size(); ++d) {

@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/service/control.h"
@@ -54,10 +58,19 @@ void Remove(Field& field, IsHidden is_hidden) {
 
 }  // namespace
 
+std::vector<uint32_t> DevicesOf(const Tenant& tenant, const lane::Lanes& lanes) {
+  if (const auto claim = lanes.registry().claims().Find(tenant)) return claim->devices;
+  std::vector<uint32_t> all(lanes.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
 class UserView::Service final : public v1::Control::Service {
  public:
-  Service(Control& control, lane::Lanes& lanes, const Tenant& viewer)
-      : all_(control.service()),
+  // `devices`: those that the user sees, by its numbers.
+  Service(Control& control, lane::Lanes& lanes, const Tenant& viewer, std::vector<uint32_t> devices)
+      : devices_(std::move(devices)),
+        all_(control.service()),
         lanes_(lanes),
         user_(viewer),
         viewer_(viewer.Text()),
@@ -71,22 +84,27 @@ class UserView::Service final : public v1::Control::Service {
   grpc::Status ListDevices(grpc::ServerContext* context, const v1::ListDevicesRequest* request,
                            v1::ListDevicesResponse* out) override {
     pace_.Wait();
-    return all_.ListDevices(context, request, out);
+    const grpc::Status status = all_.ListDevices(context, request, out);
+    KeepOwnDevices(*out->mutable_devices());
+    return status;
   }
   grpc::Status ListSessions(grpc::ServerContext* context, const v1::ListSessionsRequest* request,
                             v1::ListSessionsResponse* out) override {
     pace_.Wait();
     const grpc::Status status = all_.ListSessions(context, request, out);
-    RemoveOthers(*out->mutable_sessions());
+    KeepOwnSessions(*out->mutable_sessions());
     return status;
   }
   grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest* request,
                          v1::GetStatusResponse* out) override {
     pace_.Wait();
     const grpc::Status status = all_.GetStatus(context, request, out);
-    RemoveOthers(*out->mutable_sessions());
+    KeepOwnDevices(*out->mutable_devices());
+    KeepOwnSessions(*out->mutable_sessions());
     RemoveOthers(*out->mutable_tenants());
     RemoveOthers(*out->mutable_tenant_times());
+    Renumber(*out->mutable_tenant_times());
+    KeepOwnClaim(*out->mutable_claims());
     return status;
   }
   grpc::Status StartProfile(grpc::ServerContext*, const v1::StartProfileRequest* request,
@@ -103,17 +121,24 @@ class UserView::Service final : public v1::Control::Service {
                             v1::ListProfilesResponse* out) override {
     pace_.Wait();
     trace_.List(*out);
+    Renumber(*out->mutable_profiles());
     return grpc::Status::OK;
   }
   grpc::Status ReadProfile(grpc::ServerContext*, const v1::ReadProfileRequest* request,
                            v1::ReadProfileResponse* out) override {
     pace_.Wait();
-    return ToGrpc(trace_.Read(*request, *out));
+    v1::ReadProfileRequest asked = *request;
+    if (request->device() >= devices_.size())
+      return ToGrpc(absl::InvalidArgumentError(absl::StrCat("there is no device ", request->device())));
+    asked.set_device(devices_[request->device()]);
+    return ToGrpc(trace_.Read(asked, *out));
   }
   grpc::Status ReadFlight(grpc::ServerContext*, const v1::ReadFlightRequest* request,
                           v1::ReadFlightResponse* out) override {
     pace_.Wait();
-    return ToGrpc(trace_.Read(*request, *out));
+    const absl::Status status = trace_.Read(*request, *out);
+    Renumber(*out->mutable_flights());
+    return ToGrpc(status);
   }
 
   // The default, which may be the user's, the user's own, and those of its sessions.
@@ -123,8 +148,10 @@ class UserView::Service final : public v1::Control::Service {
     const grpc::Status status = all_.ListQuotas(context, request, out);
     Remove(*out->mutable_quotas(), [&](const v1::Quota& quota) {
       if (quota.target_case() == v1::Quota::kSession) return FindOwn(quota.session()) == nullptr;
+      if (quota.target_case() == v1::Quota::kClaim) return quota.claim() != user_.claim;
       return quota.target_case() == v1::Quota::kUid && Tenant{quota.uid(), quota.tenant_name()} != user_;
     });
+    Renumber(*out->mutable_quotas());
     return status;
   }
   grpc::Status SetQuota(grpc::ServerContext*, const v1::SetQuotaRequest*, v1::ListQuotasResponse*) override {
@@ -139,6 +166,7 @@ class UserView::Service final : public v1::Control::Service {
       return ToGrpc(absl::InvalidArgumentError(absl::StrCat("there is no session ", request->session())));
     v1::ListSessionsResponse list;
     const grpc::Status status = all_.ListSessions(context, nullptr, &list);
+    KeepOwnSessions(*list.mutable_sessions());
     for (const v1::Session& each : list.sessions())
       if (each.id() == request->session()) *out = each;
     lanes_.Evict(*session, "session closed by its user, with xpuctl kill");
@@ -146,6 +174,27 @@ class UserView::Service final : public v1::Control::Service {
   }
   grpc::Status SetDrain(grpc::ServerContext*, const v1::SetDrainRequest*, v1::SetDrainResponse*) override {
     return Deny("drain the daemon");
+  }
+  grpc::Status CreateClaim(grpc::ServerContext*, const v1::CreateClaimRequest*, v1::Claim*) override {
+    return Deny("make claims");
+  }
+  grpc::Status UpdateClaim(grpc::ServerContext*, const v1::UpdateClaimRequest*, v1::Claim*) override {
+    return Deny("change claims");
+  }
+  grpc::Status DeleteClaim(grpc::ServerContext*, const v1::DeleteClaimRequest*,
+                           v1::DeleteClaimResponse*) override {
+    return Deny("delete claims");
+  }
+  // The user's own, if it has one.
+  grpc::Status ListClaims(grpc::ServerContext* context, const v1::ListClaimsRequest*,
+                          v1::ListClaimsResponse* out) override {
+    pace_.Wait();
+    v1::GetStatusResponse all;
+    const grpc::Status status = all_.GetStatus(context, nullptr, &all);
+    out->set_time_ns(all.time_ns());
+    out->mutable_claims()->Swap(all.mutable_claims());
+    KeepOwnClaim(*out->mutable_claims());
+    return status;
   }
   grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest*,
                           v1::ListEventsResponse*) override {
@@ -164,6 +213,33 @@ class UserView::Service final : public v1::Control::Service {
   void RemoveOthers(Field& field) const {
     Remove(field, [&](const auto& each) { return each.tenant() != viewer_; });
   }
+  // Of messages with a field `device`: removes those of other devices, and has them name ours by our numbers.
+  template <typename Field>
+  void Renumber(Field& field) const {
+    Remove(field, [&](const auto& each) { return !NumberOf(each.device()); });
+    for (auto& each : field) each.set_device(*NumberOf(each.device()));
+  }
+  // The same for messages with a field `index`.
+  template <typename Field>
+  void KeepOwnDevices(Field& field) const {
+    Remove(field, [&](const auto& each) { return !NumberOf(each.index()); });
+    for (auto& each : field) each.set_index(*NumberOf(each.index()));
+    std::sort(field.begin(), field.end(), [](const auto& a, const auto& b) { return a.index() < b.index(); });
+  }
+  template <typename Field>
+  void KeepOwnSessions(Field& sessions) const {
+    RemoveOthers(sessions);
+    for (v1::Session& session : sessions) KeepOwnDevices(*session.mutable_devices());
+  }
+  template <typename Field>
+  void KeepOwnClaim(Field& claims) const {
+    Remove(claims, [&](const v1::Claim& claim) { return claim.key() != user_.claim; });
+  }
+  std::optional<uint32_t> NumberOf(uint32_t lane) const {
+    const auto found = std::ranges::find(devices_, lane);
+    if (found == devices_.end()) return std::nullopt;
+    return static_cast<uint32_t>(found - devices_.begin());
+  }
   static grpc::Status Deny(const char* what) {
     return {grpc::StatusCode::PERMISSION_DENIED,
             absl::StrCat("only operators may ", what,
@@ -175,6 +251,7 @@ class UserView::Service final : public v1::Control::Service {
     return session != nullptr && session->peer().tenant == user_ ? session : nullptr;
   }
 
+  const std::vector<uint32_t> devices_;  // lanes, by the user's numbers
   v1::Control::Service& all_;
   lane::Lanes& lanes_;
   const Tenant user_;
@@ -194,7 +271,7 @@ absl::StatusOr<std::unique_ptr<UserView>> UserView::Start(Control& control, lane
                                                           const Tenant& viewer, UniqueFd connection) {
   RETURN_IF_ERROR(CheckThreadsLeft(kThreadsOfAServer, "a view"));
   auto server = std::make_unique<Server>();
-  server->service = std::make_unique<Service>(control, lanes, viewer);
+  server->service = std::make_unique<Service>(control, lanes, viewer, DevicesOf(viewer, lanes));
   grpc::ServerBuilder builder;
   SetSmall(builder);
   // The user may send whatever it wants. Threads are for the pollers too.

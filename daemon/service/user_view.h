@@ -2,7 +2,9 @@
 // own sessions, which they may profile and close. It answers gRPC calls on one connection.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "daemon/lane/lanes.h"
@@ -12,6 +14,9 @@
 namespace xpud::service {
 
 class Control;
+
+// The lanes of the devices that a tenant sees, by its own numbers: its claim's, or all.
+std::vector<uint32_t> DevicesOf(const Tenant& tenant, const lane::Lanes& lanes);
 
 class UserView {
  public:

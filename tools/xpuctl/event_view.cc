@@ -15,6 +15,7 @@ std::string Subject(const v1::Event& event) {
   if (event.has_device()) absl::StrAppend(&text, " device ", event.device());
   if (event.has_pid()) absl::StrAppend(&text, " pid ", event.pid());
   if (event.has_uid()) absl::StrAppend(&text, " user ", TenantName(event));
+  if (event.has_claim()) absl::StrAppend(&text, " claim ", PrintableText(event.claim()));
   if (event.has_client_name()) absl::StrAppend(&text, " \"", PrintableText(event.client_name()), "\"");
   return text;
 }

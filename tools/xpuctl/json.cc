@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <map>
 
 #include <google/protobuf/descriptor.h>
 
@@ -19,7 +20,22 @@ using google::protobuf::Reflection;
 
 void Append(const Message& message, std::string& out);
 
-// Repeated fields of the control plane are messages or counts.
+// Maps of the control plane are from text to text.
+void AppendMap(const Message& message, const FieldDescriptor* field, std::string& out) {
+  const Reflection& reflection = *message.GetReflection();
+  std::map<std::string, std::string> entries;
+  for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
+    const Message& entry = reflection.GetRepeatedMessage(message, field, i);
+    const auto text = [&](const FieldDescriptor* part) { return entry.GetReflection()->GetString(entry, part); };
+    entries[text(field->message_type()->map_key())] = text(field->message_type()->map_value());
+  }
+  out += '{';
+  for (const auto& [name, value] : entries)
+    absl::StrAppend(&out, out.back() == '{' ? "" : ",", JsonString(name), ":", JsonString(value));
+  out += '}';
+}
+
+// Repeated fields of the control plane are messages, counts or numbers of devices.
 void AppendRepeated(const Message& message, const FieldDescriptor* field, std::string& out) {
   const Reflection& reflection = *message.GetReflection();
   out += '[';
@@ -27,6 +43,8 @@ void AppendRepeated(const Message& message, const FieldDescriptor* field, std::s
     if (i > 0) out += ',';
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_UINT64) {
       absl::StrAppend(&out, reflection.GetRepeatedUInt64(message, field, i));
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_UINT32) {
+      absl::StrAppend(&out, reflection.GetRepeatedUInt32(message, field, i));
     } else {
       Append(reflection.GetRepeatedMessage(message, field, i), out);
     }
@@ -92,7 +110,10 @@ void Append(const Message& message, std::string& out) {
     if (!first) out += ',';
     first = false;
     absl::StrAppend(&out, JsonString(field->name()), ":");
-    field->is_repeated() ? AppendRepeated(message, field, out) : AppendValue(message, field, out);
+    if (field->is_map())
+      AppendMap(message, field, out);
+    else
+      field->is_repeated() ? AppendRepeated(message, field, out) : AppendValue(message, field, out);
   }
   out += '}';
 }

@@ -175,6 +175,7 @@ constexpr Column<v1::Session> kSessionColumns[] = {
     {">SESSION", [](const v1::Session& session) { return absl::StrCat(session.id()); }},
     {">PID", [](const v1::Session& session) { return absl::StrCat(session.pid()); }},
     {"USER", [](const v1::Session& session) { return TenantName(session); }},
+    {"CLAIM", [](const v1::Session& session) { return session.has_claim() ? session.claim() : "-"; }},
     {"NAME", [](const v1::Session& session) { return session.client_name(); }},
     {"TENANT", [](const v1::Session& session) { return session.tenant(); }},
     {">MEMORY", [](const v1::Session& session) { return SizeCell(session.memory_bytes()); }},
@@ -199,6 +200,7 @@ constexpr Column<v1::Session> kSessionColumns[] = {
 
 std::string Who(const v1::Quota& quota) {
   if (quota.target_case() == v1::Quota::kDefault) return "default";
+  if (quota.has_claim()) return "claim:" + quota.claim();
   return quota.has_uid() ? TenantName(quota) : absl::StrCat("session:", quota.session());
 }
 
