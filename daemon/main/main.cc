@@ -74,6 +74,7 @@ void Detach() {
 // The listener reads SIGINT, SIGTERM and SIGHUP from a descriptor. Every thread inherits the mask.
 void BlockSignals() {
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // writing to files fails with EFBIG
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGINT);

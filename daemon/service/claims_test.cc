@@ -1,5 +1,4 @@
-#include "daemon/service/claim_store.h"
-
+// Claims' files and doors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -9,7 +8,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
+
+#include "daemon/service/claim_doors.h"
+#include "daemon/service/claim_store.h"
 
 namespace xpud::service {
 namespace {
@@ -125,6 +128,14 @@ TEST_F(ClaimStoreTest, AFolderThatOthersMayWriteIsRefused) {
   chmod((folder_ + "/claims").c_str(), 0777);
   const auto opened = ClaimStore::Open(folder_);
   EXPECT_THAT(std::string(opened.status().message()), HasSubstr("state-dir: "));
+}
+
+TEST(ClaimDoors, APathThatIsTooLongForASocketIsRefused) {
+  const ClaimDoors doors("/tmp/a-folder-that-is-not-there/with-a-long-name");
+  EXPECT_TRUE(doors.CheckPaths("web").ok());
+  const absl::Status status = doors.CheckPaths(std::string(63, 'a'));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("has 129 bytes; a socket's may have 107"));
 }
 
 }  // namespace
