@@ -97,8 +97,6 @@ const Attempt kRefusedToAll[] = {
     {"kcmp", SYS_kcmp, {-1}},
     {"memfd_secret", SYS_memfd_secret, {-1}},
     {"mknod", SYS_mknod},
-    {"chmod", SYS_chmod},
-    {"fchmod", SYS_fchmod, {-1}},
     {"chown", SYS_chown},
     {"setxattr", SYS_setxattr},
     {"symlink", SYS_symlink},
@@ -152,10 +150,19 @@ TEST(Filter, RefusesWhatServingDoesNotTake) {
   }
 }
 
-TEST(Filter, TheDaemonMakesNoFoldersAndExecutorsLeaveThatToLandlock) {
+// For claims' doors; Landlock says where.
+TEST(Filter, TheDaemonAloneRemovesFoldersAndSetsModes) {
   const Attempt making = {"mkdir", SYS_mkdir};
-  EXPECT_EQ(MakeConfined(making, kDaemon), EPERM);
+  EXPECT_EQ(MakeConfined(making, kDaemon), EFAULT);
   EXPECT_EQ(MakeConfined(making, kExecutor), EFAULT);
+  for (const Attempt& attempt : {Attempt{"rmdir", SYS_rmdir}, Attempt{"chmod", SYS_chmod}}) {
+    EXPECT_EQ(MakeConfined(attempt, kDaemon), EFAULT) << attempt.what;
+    EXPECT_EQ(MakeConfined(attempt, kExecutor), EPERM) << attempt.what;
+    EXPECT_EQ(MakeConfined(attempt, kSpawner), EPERM) << attempt.what;
+  }
+  const Attempt of_open = {"fchmod", SYS_fchmod, {-1}};
+  EXPECT_EQ(MakeConfined(of_open, kDaemon), EBADF);
+  EXPECT_EQ(MakeConfined(of_open, kExecutor), EPERM);
 }
 
 TEST(Filter, TheDaemonConnectsToNobodyAndAnExecutorAcceptsNobody) {
@@ -225,7 +232,7 @@ class Files : public ::testing::Test {
   Files() {
     char pattern[] = "/tmp/xpud-confined-XXXXXX";
     top_ = mkdtemp(pattern);
-    for (const char* name : {"cache", "socket", "other"})
+    for (const char* name : {"cache", "socket", "socket/claims", "other", "state"})
       std::filesystem::create_directory(top_ + "/" + name);
     for (const char* name : {"cache/kernel", "socket/secret", "other/secret"})
       std::ofstream(top_ + "/" + name) << "text";
@@ -240,7 +247,13 @@ class Files : public ::testing::Test {
   int Confined(const std::function<int()>& attempt) const {
     return InChild([&] {
       std::string in_force;
-      ConfineFiles(Mode::kOn, {top_ + "/cache", top_ + "/socket", ""}, in_force);
+      ConfineFiles(Mode::kOn,
+                   {.cache_directory = top_ + "/cache",
+                    .socket_directory = top_ + "/socket",
+                    .driver_library = "",
+                    .state_directory = top_ + "/state",
+                    .door_directories = {top_ + "/socket/claims"}},
+                   in_force);
       if (in_force.find("landlock=on") == std::string::npos) return 200;
       errno = 0;
       return attempt() >= 0 ? 0 : errno;
@@ -262,6 +275,21 @@ TEST_F(Files, WhatIsNeededIsOpened) {
   EXPECT_EQ(Opening(top_ + "/cache/another", O_WRONLY | O_CREAT | O_EXCL), 0);
   EXPECT_EQ(Confined([&] { return rename((top_ + "/cache/kernel").c_str(), (top_ + "/cache/k2").c_str()); }),
             0);
+}
+
+TEST_F(Files, FoldersAreMadeForClaimsOnly) {
+  const auto make_and_remove = [this](const std::string& folder) {
+    return Confined([&] {
+      const int made = mkdir((top_ + folder).c_str(), 0700);
+      return made != 0 ? made : rmdir((top_ + folder).c_str());
+    });
+  };
+  EXPECT_EQ(make_and_remove("/socket/claims/web"), 0);
+  for (const char* folder : {"/socket/web", "/cache/web", "/state/web", "/other/web", "/socket/claims/../web"})
+    EXPECT_EQ(make_and_remove(folder), EACCES) << folder;
+  EXPECT_EQ(Confined([&] { return rmdir((top_ + "/other").c_str()); }), EACCES);
+  EXPECT_EQ(Opening(top_ + "/socket/claims/file", O_WRONLY | O_CREAT), EACCES);
+  EXPECT_EQ(Opening(top_ + "/state/web.claim", O_WRONLY | O_CREAT), 0);
 }
 
 TEST_F(Files, NothingElseIsOpened) {

@@ -44,7 +44,7 @@ struct Daemon {
     lanes = *Lanes::Create(std::move(states), registry, std::move(options));
   }
   std::shared_ptr<session::Session> Connect() {
-    return *registry.Add({}, {0}, std::make_shared<handles::HostMemories>(0, false));
+    return *registry.Add({}, {0, 1, 2, 3}, std::make_shared<handles::HostMemories>(0, false));
   }
   session::Registry registry;
   std::unique_ptr<Lanes> lanes;

@@ -63,5 +63,20 @@ TEST_F(PoolTest, NearTheDevicesLimitSlabsAreReturned) {
   pool_.Free(held);
 }
 
+// What one tenant is guaranteed is there for it, whatever others ask for.
+TEST_F(PoolTest, WhatIsGuaranteedIsThereForTheTenant) {
+  constexpr uint64_t kMebibyte = uint64_t{1} << 20;
+  std::atomic<uint64_t> credit{0}, claim{0};
+  Ledger::Account& other = pool_.ledger().Open(Tenant::OfClaim("web"), &credit, &claim);
+  pool_.ledger().SetGuarantee(Tenant::OfClaim("web"), 512 * kMebibyte);
+  for (Ledger::Account* account : {&account_, &other}) pool_.ledger().SetIdle(*account, false);
+  EXPECT_FALSE(pool_.HasSpare(513 * kMebibyte, account_));
+  EXPECT_TRUE(absl::IsResourceExhausted(pool_.GiveCredit(account_, 513 * kMebibyte, kMebibyte)));
+  EXPECT_TRUE(pool_.GiveCredit(account_, 512 * kMebibyte, kMebibyte).ok());
+  EXPECT_TRUE(pool_.GiveCredit(other, 512 * kMebibyte, kMebibyte).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(pool_.GiveCredit(other, kMebibyte, kMebibyte)));
+  pool_.ledger().Close(other);
+}
+
 }  // namespace
 }  // namespace xpud::memory

@@ -38,6 +38,26 @@ TEST_F(LedgerTest, WhatIsHeldIsPartOfTheCredit) {
   EXPECT_EQ(words_[0], 300u);
 }
 
+// Others have what is not promised; the tenant itself has it all.
+TEST_F(LedgerTest, WhatIsGuaranteedIsPromisedUntilItIsCredit) {
+  ledger_.SetGuarantee({7}, 400);
+  EXPECT_EQ(ledger_.PromisedToOthers(c_), 400u);
+  EXPECT_EQ(ledger_.PromisedToOthers(a_), 0u);
+  ledger_.Give(a_, 100);
+  ledger_.Give(b_, 200);
+  EXPECT_EQ(ledger_.PromisedToOthers(c_), 100u);
+  ledger_.Give(b_, 200);  // more than it is guaranteed
+  EXPECT_EQ(ledger_.PromisedToOthers(c_), 0u);
+  ledger_.Reclaim();
+  EXPECT_EQ(ledger_.PromisedToOthers(c_), 400u);
+  ledger_.SetGuarantee({9}, 50);  // a tenant without a session
+  EXPECT_EQ(ledger_.PromisedToOthers(a_), 50u);
+  ledger_.SetGuarantee({7}, 0);
+  ledger_.SetGuarantee({9}, 0);
+  EXPECT_EQ(ledger_.PromisedToOthers(c_), 0u);
+  EXPECT_EQ(ledger_.tenants().count({9}), 0u);
+}
+
 TEST_F(LedgerTest, ATenantsSessionsShareItsQuota) {
   EXPECT_EQ(ledger_.Room(a_), 900u);
   ledger_.Give(a_, 500);

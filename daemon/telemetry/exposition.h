@@ -19,7 +19,7 @@ enum class Type { kCounter, kGauge, kHistogram };
 
 // The unit of the values that are written, as a part of Prometheus's unit (seconds, for instance). Each is
 // the number of decimals.
-enum class Scale : int { kOne = 0, kThousandths = 3, kMillionths = 6, kNanoseconds = 9 };
+enum class Scale : int { kOne = 0, kThousandths = 3, kTenThousandths = 4, kMillionths = 6, kNanoseconds = 9 };
 
 // All series of one name. In both formats the name of a counter ends in `_total`.
 struct Family {

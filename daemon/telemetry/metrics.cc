@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -123,6 +125,23 @@ constexpr Metric<v1::Device> kOfDevice[] = {
     {{"xpud_kernel_shared_hits_total", Type::kCounter, Scale::kOne,
       "Kernels that were compiled or loaded for another device and that this one uses too."},
      OPTIONAL(Device, kernel_shared_hits)},
+};
+
+constexpr Metric<v1::Claim> kOfClaim[] = {
+    {{"xpud_claim_time_least_ratio", Type::kGauge, Scale::kTenThousandths,
+      "Part of each of its devices' time that the claim has while it has work."},
+     VALUE(Claim, time_least)},
+    {{"xpud_claim_time_most_ratio", Type::kGauge, Scale::kTenThousandths,
+      "Part of each of its devices' time that the claim may have at most."},
+     VALUE(Claim, time_most)},
+    {{"xpud_claim_memory_least_bytes", Type::kGauge, Scale::kOne,
+      "Memory on each of its devices that is kept free for the claim."},
+     VALUE(Claim, memory_least_bytes)},
+    {{"xpud_claim_memory_most_bytes", Type::kGauge, Scale::kOne,
+      "Memory on each of its devices that the claim may have at most."},
+     OPTIONAL(Claim, memory_most_bytes)},
+    {{"xpud_claim_sessions_max", Type::kGauge, Scale::kOne, "Sessions that the claim may have open."},
+     OPTIONAL(Claim, sessions_most)},
 };
 
 constexpr Metric<v1::Session> kOfClient[] = {
@@ -266,6 +285,33 @@ void WriteStalls(const v1::GetStatusResponse& snapshot, Exposition& out) {
   }
 }
 
+// Labels of operators become labels of Prometheus: "pod.name" is label_pod_name.
+std::string LabelName(const std::string& name) {
+  std::string changed = "label_";
+  for (const char c : name)
+    changed += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ? c : '_';
+  return changed;
+}
+
+void WriteClaims(const v1::GetStatusResponse& snapshot, Exposition& out) {
+  std::vector<Series<v1::Claim>> claims;
+  for (const v1::Claim& claim : snapshot.claims()) claims.push_back({LabelsText({{"claim", claim.key()}}), &claim});
+  Write<v1::Claim>(kOfClaim, claims, out);
+  if (claims.empty()) return;
+  out.Begin({"xpud_claim_info", Type::kGauge, Scale::kOne, "1, with what the claim is."});
+  for (const v1::Claim& claim : snapshot.claims()) {
+    std::map<std::string, std::string> named;  // the first of labels whose names become equal
+    for (const auto& [name, value] : std::map(claim.labels().begin(), claim.labels().end()))
+      named.emplace(LabelName(name), value);
+    Labels labels = {{"claim", claim.key()},
+                     {"tenant", "claim:" + claim.key()},
+                     {"class", claim.class_()},
+                     {"weight", std::to_string(claim.weight())}};
+    for (const auto& [name, value] : named) labels.emplace_back(name, value);
+    out.Add(LabelsText(labels), 1);
+  }
+}
+
 std::string LabelsOf(const v1::Session& session) {
   return LabelsText({{"session", std::to_string(session.id())},
                      {"tenant", session.tenant()},
@@ -291,6 +337,7 @@ std::string MetricsText(const v1::GetStatusResponse& snapshot, Format format) {
   for (const v1::TenantTotal& tenant : snapshot.tenants())
     tenants.push_back({LabelsText({{"tenant", tenant.tenant()}}), &tenant});
   Write<v1::TenantTotal>(kOfTenant, tenants, out);
+  WriteClaims(snapshot, out);
   WriteStalls(snapshot, out);
   WriteTimes(snapshot, out);
   std::vector<Series<v1::Session>> sessions;
