@@ -56,7 +56,7 @@ std::vector<OptionRow> MakeRows() {
        .type = Text(&Options::cache_directory, "a path")},
       {.name = "exit-when-idle",
        .value = "SEC",
-       .help = "end when no client has been connected for this time",
+       .help = "end when no client has been connected for this time, and there is no claim",
        .fallback = "never",
        .example = "60",
        .live = true,

@@ -27,7 +27,7 @@ struct Options {
   std::string cache_directory;  // compiled kernels; empty: $XDG_CACHE_HOME/xpud or ~/.cache/xpud
   std::string log_level = "info";
   std::string state_directory;  // a folder for claims, which outlive the daemon there; empty: none is kept
-  std::string flight_dumps;  // a folder for what crashed sessions did last; empty: none
+  std::string flight_dumps;     // a folder for what crashed sessions did last; empty: none
   std::optional<int> exit_when_idle_seconds;
   executor::ExecutorKind executor = executor::ExecutorKind::kAuto;
   confinement::Mode confine = confinement::Mode::kOn;

@@ -91,7 +91,8 @@ AllowedPaths PathsFor(const FilesOptions& options) {
   AddMatches("/dev/nvidia*", paths.devices);
   if (options.processes == FilesOptions::Processes::kOwn) paths.change.emplace_back("/proc/self/task");
   if (options.processes == FilesOptions::Processes::kAll) paths.change.emplace_back("/proc");
-  for (const std::string& directory : {options.cache_directory, options.dump_directory, options.state_directory})
+  for (const std::string& directory :
+       {options.cache_directory, options.dump_directory, options.state_directory})
     if (!directory.empty()) paths.write.push_back(directory);
   if (!options.configuration.empty()) {
     paths.read.push_back(FolderOf(options.configuration));

@@ -25,8 +25,8 @@ struct FilesOptions {
   // The configuration file. It stays readable with all other files in its folder, because editors replace
   // files. The account files stay readable with it. Empty: none.
   std::string configuration = {};
-  std::string dump_directory = {};  // for files of the flight recorder; empty: none
-  std::string state_directory = {};  // for files of claims; empty: none
+  std::string dump_directory = {};                 // for files of the flight recorder; empty: none
+  std::string state_directory = {};                // for files of claims; empty: none
   std::vector<std::string> door_directories = {};  // for claims' doors
 };
 

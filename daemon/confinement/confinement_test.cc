@@ -285,7 +285,8 @@ TEST_F(Files, FoldersAreMadeForClaimsOnly) {
     });
   };
   EXPECT_EQ(make_and_remove("/socket/claims/web"), 0);
-  for (const char* folder : {"/socket/web", "/cache/web", "/state/web", "/other/web", "/socket/claims/../web"})
+  for (const char* folder :
+       {"/socket/web", "/cache/web", "/state/web", "/other/web", "/socket/claims/../web"})
     EXPECT_EQ(make_and_remove(folder), EACCES) << folder;
   EXPECT_EQ(Confined([&] { return rmdir((top_ + "/other").c_str()); }), EACCES);
   EXPECT_EQ(Opening(top_ + "/socket/claims/file", O_WRONLY | O_CREAT), EACCES);

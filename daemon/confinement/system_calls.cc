@@ -43,7 +43,7 @@ constexpr SystemCall kAllowed[] = {
     {CALL(set_mempolicy), kExecutors},
     // Descriptors and files. Landlock decides which files.
     {CALL(access)},
-    {CALL(chmod), kDaemon},   // claims' doors get their modes
+    {CALL(chmod), kDaemon},  // claims' doors get their modes
     {CALL(fchmod), kDaemon},
     {CALL(close)},
     {CALL(close_range)},

@@ -16,7 +16,8 @@ class StallWatchTest : public ::testing::Test {
  protected:
   // Looks at session 7 at a time in seconds.
   void LookAt(uint64_t seconds, const WaitState& state) {
-    watch_.Look({.pid = 11, .tenant = {1000}, .name = "python"}, 7, state, seconds * kSecond, [&] { return others_; });
+    watch_.Look({.pid = 11, .tenant = {1000}, .name = "python"}, 7, state, seconds * kSecond,
+                [&] { return others_; });
     watch_.Looked(seconds * kSecond);
   }
   // The events since the last call.

@@ -377,18 +377,17 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   confinement::ConfineCalls(options.confine, confinement::kDaemon, in_force);
   spdlog::info("confined {}", in_force);
   service::SensorSampler sensors(service::DevicesOf(*lanes));
-  ASSIGN_OR_RETURN(auto claims,
-                   service::ClaimDesk::Start(*lanes, ClaimOptions(doors, sensors, std::move(store), *listener)));
-  ASSIGN_OR_RETURN(auto control,
-                   service::Control::Start(*lanes,
-                                           {.client_socket = options.socket,
-                                            .sensors = &sensors,
-                                            .claims = claims.get(),
-                                            .private_daemon = is_private,
-                                            .cache_directory = cache_directory,
-                                            .configuration = [&] { return reloader.Values(); },
-                                            .log = std::move(log)},
-                                           std::move(handed.control)));
+  ASSIGN_OR_RETURN(auto claims, service::ClaimDesk::Start(
+                                    *lanes, ClaimOptions(doors, sensors, std::move(store), *listener)));
+  ASSIGN_OR_RETURN(auto control, service::Control::Start(*lanes,
+                                                         {.client_socket = options.socket,
+                                                          .sensors = &sensors,
+                                                          .claims = claims.get(),
+                                                          .private_daemon = is_private,
+                                                          .cache_directory = cache_directory,
+                                                          .configuration = [&] { return reloader.Values(); },
+                                                          .log = std::move(log)},
+                                                         std::move(handed.control)));
   ASSIGN_OR_RETURN(auto metrics, ServeMetrics(std::move(endpoint), *control));
 
   spdlog::info("serving version={} socket={}", XPUD_VERSION, options.socket);

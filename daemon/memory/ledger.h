@@ -22,7 +22,7 @@ class Ledger {
   struct Share {
     std::optional<uint64_t> quota;  // the tenant's own quota
     uint64_t guarantee = 0;
-    uint64_t credit = 0;            // total credit of its accounts
+    uint64_t credit = 0;  // total credit of its accounts
     int accounts = 0;
   };
 

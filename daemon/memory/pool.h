@@ -50,7 +50,8 @@ class Pool {
  private:
   // Where the account's blocks lie: one arena serves all accounts.
   Arena& ArenaOf(const Ledger::Account&) { return arena_; }
-  // What follows is about the account's arena. Adds a chunk with room for `bytes`, within the device's memory.
+  // What follows is about the account's arena. Adds a chunk with room for `bytes`, within the device's
+  // memory.
   absl::Status Grow(Ledger::Account& account, uint64_t bytes);
   // Ensures that `bytes` are free for the account: not reserved as credit, nor guaranteed to other tenants.
   absl::Status Secure(Ledger::Account& account, uint64_t bytes);

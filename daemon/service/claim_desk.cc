@@ -18,7 +18,7 @@ namespace {
 constexpr std::chrono::milliseconds kEndingPause{5};      // between two looks at a claim that ends
 constexpr std::chrono::milliseconds kCancelledPause{50};  // between two looks at whether a caller still waits
 // CondVar's clock stands while the machine sleeps, that of lifetimes does not.
-constexpr std::chrono::nanoseconds kLongestPause = std::chrono::seconds(60);
+constexpr std::chrono::nanoseconds kMaxPause = std::chrono::seconds(60);
 constexpr uint64_t kNsPerMs = 1'000'000;
 
 absl::Status NoClaim(const std::string& key) {
@@ -32,9 +32,7 @@ uint64_t ExpiryOf(const Claim& claim) {
 }  // namespace
 
 ClaimDesk::ClaimDesk(lane::Lanes& lanes, Options options)
-    : lanes_(lanes),
-      claims_(lanes.registry().claims()),
-      options_(std::move(options)) {}
+    : lanes_(lanes), claims_(lanes.registry().claims()), options_(std::move(options)) {}
 
 absl::StatusOr<std::unique_ptr<ClaimDesk>> ClaimDesk::Start(lane::Lanes& lanes, Options options) {
   std::unique_ptr<ClaimDesk> desk(new ClaimDesk(lanes, std::move(options)));
@@ -134,8 +132,8 @@ absl::Status ClaimDesk::Serve(const Claim& claim, uint64_t expires_ns) {
 
 void ClaimDesk::Apply(const Tenant& tenant, const Claim* claim) {
   lanes_.VisitEach([&](lane::Lane& lane) {
-    const bool is_there = claim != nullptr && std::ranges::find(claim->devices, lane.index()) !=
-                                                  claim->devices.end();
+    const bool is_there =
+        claim != nullptr && std::ranges::find(claim->devices, lane.index()) != claim->devices.end();
     memory::Ledger& ledger = lane.state().pool->ledger();
     ledger.SetTenantQuota(tenant, is_there ? claim->memory_most : std::nullopt);
     ledger.SetGuarantee(tenant, is_there ? claim->memory_least : 0);
@@ -147,7 +145,8 @@ absl::StatusOr<Claims::Entry> ClaimDesk::Create(const Claim& claim) {
   const MutexLock lock(mutex_);
   if (const std::optional<Claims::Entry> there = claims_.Find(claim.key)) {
     if (there->ends)
-      return absl::AlreadyExistsError(absl::StrCat("the sessions of a claim ", claim.key, " are being ended"));
+      return absl::AlreadyExistsError(
+          absl::StrCat("the sessions of a claim ", claim.key, " are being ended"));
     const std::vector<std::string> differing = DifferingFields(there->claim, claim);
     if (differing.empty()) return *there;
     return absl::AlreadyExistsError(
@@ -249,8 +248,8 @@ void ClaimDesk::Continue(const std::string& key, Ending& ending) {
   claims_.Remove(key);
   Apply(tenant, nullptr);
   ending.done = true;
-  const std::string text = absl::StrCat(ending.ended.sessions, " sessions ended, ", ending.ended.memory_bytes,
-                                        " bytes freed");
+  const std::string text =
+      absl::StrCat(ending.ended.sessions, " sessions ended, ", ending.ended.memory_bytes, " bytes freed");
   spdlog::info("{} key={} sessions={} bytes={}", ending.event, key, ending.ended.sessions,
                ending.ended.memory_bytes);
   lanes_.registry().events().Add({.kind = ending.event, .claim = key, .text = text});
@@ -274,14 +273,13 @@ void ClaimDesk::Main() {
       }
     }
     for (auto& [key, ending] : ending_) Continue(key, *ending);
-    if (std::erase_if(ending_, [](const auto& each) { return each.second->done; }) != 0)
-      changed_.NotifyAll();
+    if (std::erase_if(ending_, [](const auto& each) { return each.second->done; }) != 0) changed_.NotifyAll();
     if (!ending_.empty())
       changed_.WaitFor(mutex_, kEndingPause);
     else if (next_ns == UINT64_MAX)
       changed_.Wait(mutex_);
     else
-      changed_.WaitFor(mutex_, std::min(kLongestPause, std::chrono::nanoseconds(next_ns)));
+      changed_.WaitFor(mutex_, std::min(kMaxPause, std::chrono::nanoseconds(next_ns)));
   }
 }
 

@@ -28,9 +28,9 @@ namespace xpud::service {
 class ClaimDesk {
  public:
   struct Options {
-    ClaimDoors* doors = nullptr;             // not null; outlives the desk
-    SensorSampler* sensors = nullptr;        // not null; outlives the desk
-    std::unique_ptr<ClaimStore> store = {};  // null: claims end with the daemon
+    ClaimDoors* doors = nullptr;               // not null; outlives the desk
+    SensorSampler* sensors = nullptr;          // not null; outlives the desk
+    std::unique_ptr<ClaimStore> store = {};    // null: claims end with the daemon
     std::function<void(Door)> open_door = {};  // clients may come in there from now on
     std::function<void(const std::string& claim)> close_doors = {};
   };

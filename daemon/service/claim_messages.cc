@@ -27,7 +27,9 @@ std::vector<const FieldDescriptor*> GrantedFields() {
   return fields;
 }
 
-std::string Range(const std::string& least, const std::string& most) { return absl::StrCat(least, "..", most); }
+std::string Range(const std::string& least, const std::string& most) {
+  return absl::StrCat(least, "..", most);
+}
 
 std::string TimeText(const TimeGrant& time) {
   return Range(time.least == 0 ? "" : PercentText(time.least),

@@ -140,7 +140,8 @@ absl::StatusOr<ClaimStore::Kept> ClaimStore::Parse(std::string_view text, size_t
   if (kept.expires_ns != 0 && boot != boot_) kept.expires_ns = BootClockNs() + std::max<uint64_t>(rest, 1);
   v1::Claim message;
   const auto parsed = google::protobuf::util::JsonStringToMessage(std::string(text), &message);
-  if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat("its claim: ", std::string(parsed.message())));
+  if (!parsed.ok())
+    return absl::InvalidArgumentError(absl::StrCat("its claim: ", std::string(parsed.message())));
   ASSIGN_OR_RETURN(kept.claim, ReadClaim(message, devices));
   return kept;
 }
@@ -193,8 +194,8 @@ absl::Status ClaimStore::Save(const Kept& kept) {
   const std::string path = PathOf(kept.claim.key), unfinished = path + kUnfinished;
   if (const auto found = unreadable_.find(path); found != unreadable_.end()) {
     if (access(path.c_str(), F_OK) == 0) {
-      return absl::FailedPreconditionError(absl::StrCat(path, " is in the way, which cannot be read: ",
-                                                        found->second, "; move it away"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, " is in the way, which cannot be read: ", found->second, "; move it away"));
     }
     unreadable_.erase(found);
   }

@@ -189,10 +189,7 @@ std::string Describe(const v1::SetQuotaRequest& request) {
 class Control::Service final : public v1::Control::Service {
  public:
   Service(lane::Lanes& lanes, Options options)
-      : lanes_(lanes),
-        options_(std::move(options)),
-        started_ns_(NowNs()),
-        trace_(lanes) {}
+      : lanes_(lanes), options_(std::move(options)), started_ns_(NowNs()), trace_(lanes) {}
 
   // Wakes readers that wait for events with an error: the daemon is ending.
   void EndEvents() {

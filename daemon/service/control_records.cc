@@ -88,8 +88,8 @@ absl::StatusOr<Tenant> ParseTenant(std::string_view text) {
   const size_t digits = static_cast<size_t>(after - rest.data());
   const bool has_name = digits < rest.size();
   if (rest.size() == text.size() || error != std::errc() || (has_name && rest[digits] != '/')) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no tenant '", PrintableText(text, 64), "'; a tenant is uid:NUMBER, uid:NUMBER/NAME or claim:KEY"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no tenant '", PrintableText(text, 64), "'; a tenant is uid:NUMBER, uid:NUMBER/NAME or claim:KEY"));
   }
   if (has_name) tenant.name = rest.substr(digits + 1);
   return tenant;

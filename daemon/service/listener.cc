@@ -71,9 +71,8 @@ void Listener::AddDoor(Door door) {
 }
 
 void Listener::CloseDoorsOf(const std::string& claim) {
-  inbox_.Post([this, claim] {
-    std::erase_if(doors_, [&](const auto& each) { return each.second.claim == claim; });
-  });
+  inbox_.Post(
+      [this, claim] { std::erase_if(doors_, [&](const auto& each) { return each.second.claim == claim; }); });
 }
 
 void Listener::HangUp(uint64_t session) {
@@ -120,8 +119,7 @@ absl::Status Listener::OpenSession(lane::Lanes& lanes, Connection& client, const
     transport::SetText(record.kind, properties.kind);
     transport::SetText(record.vendor, properties.vendor);
     record.total_memory = properties.total_memory;
-    if (claim && claim->memory_most)
-      record.total_memory = std::min(record.total_memory, *claim->memory_most);
+    if (claim && claim->memory_most) record.total_memory = std::min(record.total_memory, *claim->memory_most);
     record.compute_units = properties.compute_units;
     has_executors |= properties.replaceable;
   }
@@ -166,8 +164,8 @@ absl::Status Listener::TakeVouch(Connection& client, const transport::Vouch& vou
   if (client.at_claim)
     return absl::PermissionDeniedError("nobody may speak for others at the door of a claim");
   if (uid != 0 && uid != geteuid() && uid != client.gateway_uid)
-    return absl::PermissionDeniedError(absl::StrCat(
-        "user ", uid, " may not speak for others; name it with xpud's --gateway-user"));
+    return absl::PermissionDeniedError(
+        absl::StrCat("user ", uid, " may not speak for others; name it with xpud's --gateway-user"));
   client.peer.tenant = claims_.TenantOf({uid, transport::GetText(vouch.tenant)});
   return absl::OkStatus();
 }
@@ -215,7 +213,7 @@ void Listener::DropSilentClients(lane::Lanes& lanes) {
 }
 
 bool Listener::IsIdleTooLong() const {
-  return limits_.exit_when_idle && connections_.empty() &&
+  return limits_.exit_when_idle && connections_.empty() && claims_.empty() &&
          (Clock::now() - last_client_ > *limits_.exit_when_idle || IsReplaced());
 }
 

@@ -63,10 +63,7 @@ class Listener {
 
  private:
   Listener(Options options, const Claims& claims)
-      : options_(std::move(options)),
-        claims_(claims),
-        connections_(poller_, claims),
-        views_(options_.show) {}
+      : options_(std::move(options)), claims_(claims), connections_(poller_, claims), views_(options_.show) {}
   absl::Status Keep(Door door);
   absl::Status Open(UniqueFd handed);
   void ServeUntilTheEnd(lane::Lanes& lanes);

@@ -111,11 +111,10 @@ absl::Status Requests::StopProfile(uint64_t key, const Connection& client, uint3
       lane.profiles().TakeForClient(session, [this, &lane, key, device](const records::Profile* profile) {
         absl::StatusOr<UniqueFd> written = absl::FailedPreconditionError("no profile was started");
         if (profile != nullptr) written = transport::WriteProfile(ForClient(*profile));
-        inbox_.Post(
-            [this, &lane, key, device,
-             memory = std::make_shared<absl::StatusOr<UniqueFd>>(std::move(written))] {
-              SendProfile(key, lane, device, std::move(*memory));
-            });
+        inbox_.Post([this, &lane, key, device,
+                     memory = std::make_shared<absl::StatusOr<UniqueFd>>(std::move(written))] {
+          SendProfile(key, lane, device, std::move(*memory));
+        });
       });
     });
   });

@@ -295,7 +295,8 @@ std::string LabelName(const std::string& name) {
 
 void WriteClaims(const v1::GetStatusResponse& snapshot, Exposition& out) {
   std::vector<Series<v1::Claim>> claims;
-  for (const v1::Claim& claim : snapshot.claims()) claims.push_back({LabelsText({{"claim", claim.key()}}), &claim});
+  for (const v1::Claim& claim : snapshot.claims())
+    claims.push_back({LabelsText({{"claim", claim.key()}}), &claim});
   Write<v1::Claim>(kOfClaim, claims, out);
   if (claims.empty()) return;
   out.Begin({"xpud_claim_info", Type::kGauge, Scale::kOne, "1, with what the claim is."});

@@ -55,7 +55,8 @@ absl::Status CheckLabels(const std::map<std::string, std::string>& labels) {
     }
     if (value.size() > Claim::kMaxLabelValue)
       return Refuse("label ", name, " has ", value.size(), " bytes; it may have ", Claim::kMaxLabelValue);
-    if (PrintableText(value) != value) return Refuse("label ", name, " has characters that cannot be printed");
+    if (PrintableText(value) != value)
+      return Refuse("label ", name, " has characters that cannot be printed");
   }
   return absl::OkStatus();
 }
@@ -112,7 +113,10 @@ std::optional<PriorityClass> PriorityClassOf(std::string_view name) {
 std::string PercentText(uint32_t hundredths) {
   const uint32_t part = hundredths % 100;
   if (part == 0) return absl::StrCat(hundredths / 100, "%");
-  return absl::StrCat(hundredths / 100, part % 10 == 0 ? "." : part < 10 ? ".0" : ".",
+  return absl::StrCat(hundredths / 100,
+                      part % 10 == 0 ? "."
+                      : part < 10    ? ".0"
+                                     : ".",
                       part % 10 == 0 ? part / 10 : part, "%");
 }
 

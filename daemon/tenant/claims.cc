@@ -94,6 +94,11 @@ std::optional<Claim> Claims::Find(const Tenant& tenant) const {
   return found->second.claim;
 }
 
+bool Claims::empty() const {
+  MutexLock lock(mutex_);
+  return entries_.empty();
+}
+
 std::optional<Claims::Entry> Claims::Find(const std::string& key) const {
   MutexLock lock(mutex_);
   const auto found = entries_.find(key);

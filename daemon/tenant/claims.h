@@ -42,6 +42,8 @@ class Claims {
   // Returns nullopt if the tenant is no claim that is there.
   std::optional<Claim> Find(const Tenant& tenant) const;
 
+  bool empty() const;
+
   // ---- for the desk
 
   std::optional<Entry> Find(const std::string& key) const;

@@ -23,7 +23,8 @@ std::string Refusal(const Claim& claim) {
 TEST(Claim, KeysAreShortAndPlain) {
   for (const char* key : {"a", "0", "web-7", "night.batch_2"}) EXPECT_TRUE(CheckKey(key).ok()) << key;
   EXPECT_TRUE(CheckKey(std::string(63, 'a')).ok());
-  for (const char* key : {"", "Web", "-a", ".a", "..", "a/b", "a b", "ä"}) EXPECT_FALSE(CheckKey(key).ok()) << key;
+  for (const char* key : {"", "Web", "-a", ".a", "..", "a/b", "a b", "ä"})
+    EXPECT_FALSE(CheckKey(key).ok()) << key;
   EXPECT_FALSE(CheckKey(std::string(64, 'a')).ok());
   EXPECT_THAT(std::string(CheckKey("A\n").message()), HasSubstr("\"A?\""));
 }
@@ -123,9 +124,10 @@ TEST_F(Guarantees, AreGivenOutOfWhatIsLeft) {
   const std::vector<DeviceRoom> rooms = {{.memory = 24 * kGiB, .held = {{{1000}, 3 * kGiB}}}};
   const std::vector<Claim> claims = {Wants("a", 12)};
   EXPECT_TRUE(CheckGuarantees(Wants("b", 9), claims, rooms).ok());
-  EXPECT_EQ(CheckGuarantees(Wants("b", 10), claims, rooms).message(),
-            "device 0: 10.00 GiB are wanted, and 9.00 GiB can be guaranteed: of 24.00 GiB, claims are guaranteed "
-            "12.00 GiB and tenants hold 3.00 GiB beyond that");
+  EXPECT_EQ(
+      CheckGuarantees(Wants("b", 10), claims, rooms).message(),
+      "device 0: 10.00 GiB are wanted, and 9.00 GiB can be guaranteed: of 24.00 GiB, claims are guaranteed "
+      "12.00 GiB and tenants hold 3.00 GiB beyond that");
   EXPECT_EQ(LeftOn(0, claims, rooms[0]).memory, 9 * kGiB);
 }
 

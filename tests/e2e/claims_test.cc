@@ -29,7 +29,8 @@ class ClaimUsers : public ::testing::Test {
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "only root can be several users";
     if (std::getenv("XPUD_TEST_REMOTE") != nullptr) GTEST_SKIP() << "users of this machine";
-    daemon_ = std::make_unique<DaemonProcess>(std::vector<std::string>{"--socket-mode", "0666", "--test-devices", "2"});
+    daemon_ = std::make_unique<DaemonProcess>(
+        std::vector<std::string>{"--socket-mode", "0666", "--test-devices", "2"});
     ASSERT_EQ(chmod(daemon_->directory().c_str(), 0711), 0);
   }
 
@@ -42,7 +43,9 @@ class ClaimUsers : public ::testing::Test {
     const auto created = control::Client::Connect(daemon_->socket())->CreateClaim(claim);
     return created.ok() ? "" : std::string(created.status().message());
   }
-  std::string DoorOf(const std::string& key) const { return daemon_->directory() + "/claims/" + key + "/xpud.sock"; }
+  std::string DoorOf(const std::string& key) const {
+    return daemon_->directory() + "/claims/" + key + "/xpud.sock";
+  }
   std::string UserDoorOf(const std::string& key) const {
     return daemon_->directory() + "/doors/" + key + "/xpud.sock";
   }
@@ -134,11 +137,13 @@ TEST_F(ClaimUsers, SeeTheirOwnClaimAndItsDevices) {
   EXPECT_EQ(status->sessions(0).devices(0).index(), 0u);
   EXPECT_EQ(status->claims_size(), 1);
   for (const v1::TenantTimes& times : status->tenant_times()) EXPECT_EQ(times.device(), 0u);
-  EXPECT_THAT(std::string(client->CreateClaim(Claim("more")).status().message()), HasSubstr("only operators"));
+  EXPECT_THAT(std::string(client->CreateClaim(Claim("more")).status().message()),
+              HasSubstr("only operators"));
   EXPECT_THAT(std::string(client->DeleteClaim("mine").status().message()), HasSubstr("only operators"));
 }
 
-// A gateway's tenant has the claim that was made for it, and a gateway can vouch for nobody at a claim's door.
+// A gateway's tenant has the claim that was made for it, and a gateway can vouch for nobody at a claim's
+// door.
 TEST_F(ClaimUsers, OfAGatewayAreItsTenants) {
   v1::Claim claim = Claim("team");
   claim.add_holders()->set_tenant_name("team-a");  // of root's gateway
@@ -149,7 +154,8 @@ TEST_F(ClaimUsers, OfAGatewayAreItsTenants) {
     ASSERT_TRUE(connection.ok()) << connection.status();
     EXPECT_EQ(Tenant(), "claim:team");
   }
-  EXPECT_THAT(std::string(connect(DoorOf("team")).status().message()), HasSubstr("nobody may speak for others"));
+  EXPECT_THAT(std::string(connect(DoorOf("team")).status().message()),
+              HasSubstr("nobody may speak for others"));
 }
 
 }  // namespace

@@ -98,7 +98,8 @@ class Wishes {
     const TextRange range = SplitRange(text);
     const auto least = ParsePercent(range.least.empty() ? "0%" : range.least);
     const auto most = ParsePercent(range.most.empty() ? "100%" : range.most);
-    if (!least || !most || *most == 0) return Wrong("--time takes per cents as 30%..60%, 30%.. or ..60%", text);
+    if (!least || !most || *most == 0)
+      return Wrong("--time takes per cents as 30%..60%, 30%.. or ..60%", text);
     claim_.set_time_least(*least);
     claim_.set_time_most(*most);
     Names("time_least");
@@ -107,7 +108,8 @@ class Wishes {
   }
   std::string TakeSessions(const std::string& text) {
     uint32_t most = 0;
-    if (text != "none" && !absl::SimpleAtoi(text, &most)) return Wrong("--sessions takes a number or none", text);
+    if (text != "none" && !absl::SimpleAtoi(text, &most))
+      return Wrong("--sessions takes a number or none", text);
     if (text != "none") claim_.set_sessions_most(most);
     Names("sessions_most");
     return "";
@@ -274,8 +276,8 @@ int RunClaim(const Invocation& invocation) {
   if (verb == "delete") return Delete(*client, key);
   if (verb == "pause") {
     return SetState(*client, key, true, std::nullopt, [](const v1::Claim& before, const v1::Claim&) {
-      return absl::StrCat("paused; ", SessionsText(before.sessions(), " session waits", " sessions wait"), ", ",
-                          Size(before.memory_bytes()), " stay");
+      return absl::StrCat("paused; ", SessionsText(before.sessions(), " session waits", " sessions wait"),
+                          ", ", Size(before.memory_bytes()), " stay");
     });
   }
   if (verb == "drain") {
@@ -286,7 +288,8 @@ int RunClaim(const Invocation& invocation) {
   }
   if (verb == "resume") {
     return SetState(*client, key, false, false, [](const v1::Claim&, const v1::Claim& after) {
-      return absl::StrCat("resumed; ", SessionsText(after.sessions(), " session goes", " sessions go"), " on");
+      return absl::StrCat("resumed; ", SessionsText(after.sessions(), " session goes", " sessions go"),
+                          " on");
     });
   }
   return RefuseUsage("claim", absl::StrCat("there is no ", verb,

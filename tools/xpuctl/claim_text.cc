@@ -104,7 +104,8 @@ TextRange SplitRange(const std::string& text) {
 
 std::optional<uint32_t> ParsePercent(const std::string& text) {
   double number = 0;
-  if (!text.ends_with('%') || !absl::SimpleAtod(text.substr(0, text.size() - 1), &number)) return std::nullopt;
+  if (!text.ends_with('%') || !absl::SimpleAtod(text.substr(0, text.size() - 1), &number))
+    return std::nullopt;
   const double hundredths = number * 100;
   if (!(hundredths >= 0 && hundredths <= kMaxRatio) || std::abs(hundredths - std::round(hundredths)) > 1e-6)
     return std::nullopt;
@@ -154,7 +155,8 @@ std::string ClaimText(const v1::Claim& claim) {
   fields.emplace_back("sessions open", absl::StrCat(claim.sessions()));
   fields.emplace_back("memory held", Bytes(static_cast<double>(claim.memory_bytes())));
   fields.emplace_back("device time", Duration(claim.busy_ns()));
-  if (claim.has_expires_in_ms()) fields.emplace_back("expires in", Duration(claim.expires_in_ms() * 1'000'000));
+  if (claim.has_expires_in_ms())
+    fields.emplace_back("expires in", Duration(claim.expires_in_ms() * 1'000'000));
   fields.emplace_back("kept", claim.kept() ? "yes" : "no");
   fields.emplace_back("door", claim.door());
   if (!claim.user_door().empty()) fields.emplace_back("user's door", claim.user_door());
@@ -165,8 +167,8 @@ std::string ClaimText(const v1::Claim& claim) {
 }
 
 std::string ClaimsText(const v1::ListClaimsResponse& list, const v1::ListClaimsResponse* before, bool wide) {
-  std::vector<std::string> headings = {"CLAIM", "CLASS",  ">WEIGHT", "DEVICES", ">SESSIONS",
-                                       ">TIME", ">USES",  "MEMORY",  "STATE"};
+  std::vector<std::string> headings = {"CLAIM", "CLASS", ">WEIGHT", "DEVICES", ">SESSIONS",
+                                       ">TIME", ">USES", "MEMORY",  "STATE"};
   if (wide) headings.insert(headings.end(), {"EXPIRES", "KEPT", "USERS", "LABELS", "DOOR"});
   Table table(std::move(headings));
   for (const v1::Claim& claim : list.claims()) {

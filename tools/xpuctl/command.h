@@ -40,7 +40,7 @@ struct Invocation {
   std::optional<double> every;  // -w: seconds from one sample to the next
   int64_t count = -1;           // -n: number of samples; negative: until Ctrl-C
   std::vector<std::string> arguments;
-  std::map<std::string, std::string, std::less<>> options;  // options of the command, by name
+  std::map<std::string, std::string, std::less<>> options;      // options of the command, by name
   std::multimap<std::string, std::string, std::less<>> values;  // of those that may be given several times
 
   bool Has(std::string_view option) const { return options.contains(option); }

@@ -26,7 +26,9 @@ void AppendMap(const Message& message, const FieldDescriptor* field, std::string
   std::map<std::string, std::string> entries;
   for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
     const Message& entry = reflection.GetRepeatedMessage(message, field, i);
-    const auto text = [&](const FieldDescriptor* part) { return entry.GetReflection()->GetString(entry, part); };
+    const auto text = [&](const FieldDescriptor* part) {
+      return entry.GetReflection()->GetString(entry, part);
+    };
     entries[text(field->message_type()->map_key())] = text(field->message_type()->map_value());
   }
   out += '{';
