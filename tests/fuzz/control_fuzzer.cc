@@ -8,12 +8,16 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <array>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/lane/testing/memory_device.h"
 #include "daemon/scheduler/tenant_shares.h"
+#include "daemon/service/claim_desk.h"
+#include "daemon/service/claim_doors.h"
+#include "daemon/service/claim_store.h"
 #include "daemon/service/control.h"
 #include "proto/base/check.h"
 #include "proto/base/text.h"
@@ -21,6 +25,7 @@
 #include "proto/transport/shm_server.h"
 #include "tests/fuzz/bytes.h"
 #include "tests/fuzz/temporary_folder.h"
+#include "tools/xpuctl/claim_text.h"
 #include "tools/xpuctl/csv.h"
 #include "tools/xpuctl/event_view.h"
 #include "tools/xpuctl/json.h"
@@ -91,6 +96,17 @@ void Show(const v1::ListEventsResponse& list) {
   }
 }
 
+void Show(const v1::Claim& claim) { CheckView(xpuctl::ClaimText(claim)); }
+void Show(const v1::DeleteClaimResponse&) {}
+void Show(const v1::ListClaimsResponse& list) {
+  for (const bool wide : {false, true}) CheckView(xpuctl::ClaimsText(list, &list, wide));
+  CheckView(xpuctl::CsvOf(list.time_ns(), list.claims()).ToString(true));
+  for (const v1::Claim& claim : list.claims()) {
+    Show(claim);
+    CheckView(xpuctl::ChangeText(list.claims(0), claim) + "\n");
+  }
+}
+
 void Show(const v1::ListLogResponse& list) {
   for (const v1::LogLine& line : list.lines()) CheckView(xpuctl::LogText(line));
 }
@@ -131,11 +147,19 @@ class Daemon {
     devices[0].pool = std::make_unique<memory::Pool>(*devices[0].device, 0);
     devices[0].library = *kernels::KernelLibrary::Create({});
     lanes_ = *lane::Lanes::Create(std::move(devices), registry_, {.policy = scheduler::TenantShares::Create});
-    const auto session =
-        *registry_.Add({1, {2}, "client"}, std::make_shared<handles::HostMemories>(0, false));
+    const auto session = *registry_.Add({.pid = 1, .tenant = {2}, .name = "client"}, {0},
+                                        std::make_shared<handles::HostMemories>(0, false));
     std::shared_ptr<transport::ServerTransport> transport = *transport::ShmServer::Create(fds_);
     lanes_->CallEach([&](lane::Lane& lane) { XPUD_CHECK(lane.Open(session, transport).ok()); });
-    control_ = *service::Control::Start(*lanes_, {folder_.path() + "/xpud.sock"});
+    sensors_ = std::make_unique<service::SensorSampler>(service::DevicesOf(*lanes_));
+    desk_ = *service::ClaimDesk::Start(*lanes_, {.doors = &doors_,
+                                                 .sensors = sensors_.get(),
+                                                 .store = *service::ClaimStore::Open(folder_.path()),
+                                                 .open_door = [](service::Door) {},
+                                                 .close_doors = [](const std::string&) {}});
+    control_ = *service::Control::Start(
+        *lanes_,
+        {.client_socket = folder_.path() + "/xpud.sock", .sensors = sensors_.get(), .claims = desk_.get()});
     stub_ = std::make_unique<grpc::GenericStub>(
         grpc::CreateChannel("unix:" + folder_.path() + "/control.sock", grpc::InsecureChannelCredentials()));
   }
@@ -149,8 +173,7 @@ class Daemon {
     const grpc::Status status = Call(std::string("/xpud.v1.Control/") + method, request, answer);
     Request parsed;
     const bool message = parsed.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
-    XPUD_CHECK(message ? status.ok() || status.error_code() == grpc::StatusCode::INVALID_ARGUMENT
-                       : !status.ok());
+    XPUD_CHECK(message ? status.ok() || MayRefuse(status) : !status.ok());
     if (!status.ok()) return;
     Response response;
     XPUD_CHECK(grpc::SerializationTraits<Response>::Deserialize(&answer, &response).ok());
@@ -158,7 +181,30 @@ class Daemon {
     CheckJson(response);
   }
 
+  // A claim and its file: what the store reads, it has written, or it says why not.
+  void LoadFile(std::string_view bytes) {
+    const std::string folder = folder_.path() + "/files";
+    auto store = *service::ClaimStore::Open(folder);
+    const std::string path = folder + "/claims/a.claim";
+    std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    const auto found = store->Load(1);
+    XPUD_CHECK(found.claims.size() + found.unreadable.size() == 1);
+    if (found.claims.empty()) return;
+    XPUD_CHECK(CheckClaim(found.claims[0].claim, 1).ok() && store->Save(found.claims[0]).ok());
+  }
+
  private:
+  static bool MayRefuse(const grpc::Status& status) {
+    switch (status.error_code()) {
+      case grpc::StatusCode::INVALID_ARGUMENT:
+      case grpc::StatusCode::ALREADY_EXISTS:
+      case grpc::StatusCode::NOT_FOUND:
+      case grpc::StatusCode::RESOURCE_EXHAUSTED:
+        return true;
+      default:
+        return false;
+    }
+  }
   grpc::Status Call(const std::string& method, const grpc::ByteBuffer& request, grpc::ByteBuffer& answer) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
@@ -177,6 +223,9 @@ class Daemon {
   transport::DeviceFds fds_;
   session::Registry registry_;
   std::unique_ptr<lane::Lanes> lanes_;
+  service::ClaimDoors doors_{folder_.path()};
+  std::unique_ptr<service::SensorSampler> sensors_;
+  std::unique_ptr<service::ClaimDesk> desk_;
   std::unique_ptr<service::Control> control_;
   std::unique_ptr<grpc::GenericStub> stub_;
 };
@@ -188,7 +237,7 @@ Daemon& TheDaemon() {
 
 void Choose(uint8_t which, Bytes input) {
   const std::string_view bytes = input.text();
-  switch (which % 24) {
+  switch (which % 30) {
     case 0:
       return ShowBytes<v1::GetStatusResponse>(bytes);
     case 1:
@@ -235,6 +284,18 @@ void Choose(uint8_t which, Bytes input) {
       return TheDaemon().Ask<v1::ReadFlightRequest, v1::ReadFlightResponse>("ReadFlight", bytes);
     case 23:
       return TheDaemon().Ask<v1::StopProfileRequest, v1::StopProfileResponse>("StopProfile", bytes);
+    case 24:
+      return ShowBytes<v1::ListClaimsResponse>(bytes);
+    case 25:
+      return TheDaemon().Ask<v1::ListClaimsRequest, v1::ListClaimsResponse>("ListClaims", bytes);
+    case 26:
+      return TheDaemon().Ask<v1::CreateClaimRequest, v1::Claim>("CreateClaim", bytes);
+    case 27:
+      return TheDaemon().Ask<v1::UpdateClaimRequest, v1::Claim>("UpdateClaim", bytes);
+    case 28:
+      return TheDaemon().Ask<v1::DeleteClaimRequest, v1::DeleteClaimResponse>("DeleteClaim", bytes);
+    case 29:
+      return TheDaemon().LoadFile(bytes);
     case 13:
       return TheDaemon().Ask<v1::SetDrainRequest, v1::SetDrainResponse>("SetDrain", bytes);
     default:

@@ -99,7 +99,7 @@ class Daemon {
     devices[0].pool = std::make_unique<memory::Pool>(*devices[0].device, 0);
     service::Listener::Options listener;
     listener.socket_path = socket_;
-    listener_ = *service::Listener::Create(listener);
+    listener_ = *service::Listener::Create(listener, registry_.claims());
     listener_->SetLimits({.exit_when_idle = {}, .host_memory = 2 * kHostBytes});
     lanes_ = *lane::Lanes::Create(std::move(devices), registry_,
                                   {.policy = scheduler::TenantShares::Create,

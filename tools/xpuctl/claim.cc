@@ -183,7 +183,7 @@ int ReportCall(const absl::Status& failure) {
 int Create(control::Client& client, const Wishes& wishes) {
   const auto claim = client.CreateClaim(wishes.claim());
   if (!claim.ok()) return ReportCall(claim.status());
-  std::printf("%s: created, %s; mount %s over the clients' /run/xpud\n", claim->key().c_str(),
+  std::printf("%s: created, %s; mount %s over the clients' /run/xpud\n", PrintableText(claim->key()).c_str(),
               claim->kept() ? "kept" : "not kept (the daemon has no --state-dir)",
               PrintableText(claim->door()).c_str());
   return kOk;
@@ -196,7 +196,7 @@ int Change(control::Client& client, const v1::UpdateClaimRequest& request,
   if (!before.ok()) return ReportCall(before.status());
   const auto after = client.UpdateClaim(request);
   if (!after.ok()) return ReportCall(after.status());
-  std::printf("%s: %s\n", key.c_str(), text(*before, *after).c_str());
+  std::printf("%s: %s\n", PrintableText(key).c_str(), text(*before, *after).c_str());
   return kOk;
 }
 
