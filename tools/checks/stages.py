@@ -24,6 +24,8 @@ from daemon import Daemon, Gateway  # noqa: E402
 JOBS = os.environ.get("XPUD_JOBS") or str(len(os.sched_getaffinity(0)))
 PYTHON = ROOT / ".venv/bin/python"
 RELEASE = ROOT / "build/release"
+# Compiled kernels of C++ tests, also of earlier runs: they are found by a hash of all that determines them.
+KERNELS = tidy.CACHE.parent / "test-kernels"
 
 # Debian's libraries are not instrumented, so races inside them are ignored.
 SANITIZER_OPTIONS = {
@@ -66,7 +68,7 @@ def configure_and_build(log: Log, preset: str, *targets: str) -> None:
 def ctest(log: Log, preset: str, *arguments: str, env: dict[str, str] | None = None) -> Tally:
     """Runs as many tests together as there are cores; those that measure time are RUN_SERIAL."""
     wanted = os.environ.get("XPUD_TEST_NAME")
-    kernels = {"XPUD_TEST_CACHE": str(ROOT / "build/test-kernels")} if preset == "release" else {}  # sanitizers watch the compiler, too
+    kernels = {"XPUD_TEST_CACHE": str(KERNELS)} if preset == "release" else {}  # sanitizers watch the compiler, too
     _, output = log.run("ctest", "--test-dir", f"build/{preset}", "-j", JOBS, "--output-on-failure", "--no-tests=error",
                         *arguments, *(("-R", wanted) if wanted else ()), env=kernels | (env or {}))
     match = re.search(r"(\d+) tests? failed out of (\d+)", output)
