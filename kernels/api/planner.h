@@ -24,7 +24,6 @@ using Workspace = absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)>;
 class Planner {
  public:
   virtual ~Planner() = default;
-  virtual bool Serves(ops::Family family) const = 0;
   // See KernelLibrary::Plan; `launches` is empty on entry.
   virtual absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) = 0;
 };

@@ -1,34 +1,17 @@
 #include "kernels/dispatch/kernel_library.h"
 
+#include <array>
+#include <initializer_list>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/api/planner.h"
 #include "kernels/compiler/backend.h"
 #include "kernels/compiler/kernel_cache.h"
-#include "kernels/families/compact.h"
-#include "kernels/families/concat.h"
-#include "kernels/families/convolution.h"
-#include "kernels/families/ctc_loss.h"
-#include "kernels/families/flip.h"
-#include "kernels/families/foreach.h"
-#include "kernels/families/foreach_reduce.h"
-#include "kernels/families/fused.h"
-#include "kernels/families/gather.h"
-#include "kernels/families/grid_sample.h"
-#include "kernels/families/layer_norm.h"
-#include "kernels/families/layer_norm_backward.h"
-#include "kernels/families/map.h"
-#include "kernels/families/max_pool.h"
-#include "kernels/families/misbehaving.h"
-#include "kernels/families/nll.h"
-#include "kernels/families/reduce.h"
-#include "kernels/families/resample.h"
-#include "kernels/families/scan.h"
-#include "kernels/families/scatter.h"
-#include "kernels/families/search.h"
-#include "kernels/families/segments.h"
-#include "kernels/families/softmax.h"
-#include "kernels/families/sort.h"
-#include "kernels/families/unfold.h"
+#include "kernels/families/planners.h"
 #include "kernels/library/planners.h"
 #include "proto/base/check.h"
 #include "proto/base/status_macros.h"
@@ -62,48 +45,10 @@ class KernelLibrary::Impl {
   explicit Impl(const Options& options)
       : most_groups_(options.most_groups),
         cache_(options.compiler, options.on_ready, options.assemble, options.most_kernels, options.forget) {
-    Planner& maps = *planners_.emplace_back(std::make_unique<MapPlanner>(cache_));
-    Planner& convolutions = *planners_.emplace_back(std::make_unique<ConvolutionPlanner>(cache_));
-    if (options.target == Target::kHost) {
-      planners_.push_back(CreateOnednnMatmul(cache_, options.workers, options.elsewhere));
-      planners_.push_back(
-          CreateOnednnConvolution(cache_, maps, convolutions, options.workers, options.elsewhere));
-      planners_.push_back(CreateHostAttention(cache_, options.workers));
-    }
-    if (options.target == Target::kNvptx) {
-      planners_.push_back(CreateCublasltMatmul(cache_, options.run_host_kernel));
-      if (options.run_host_kernel != nullptr)
-        planners_.push_back(CreateCudnnConvolution(cache_, maps, convolutions, options.run_host_kernel));
-      planners_.push_back(CreateGpuAttention(cache_, options.processor, options.workers));
-    }
-    planners_.push_back(std::make_unique<CompactPlanner>(cache_));
-    planners_.push_back(std::make_unique<ConcatPlanner>(cache_));
-    planners_.push_back(std::make_unique<CtcPlanner>(cache_));
-    planners_.push_back(std::make_unique<FlipPlanner>(maps));
-    planners_.push_back(std::make_unique<ForeachPlanner>(cache_));
-    planners_.push_back(std::make_unique<ForeachReducePlanner>(cache_));
-    planners_.push_back(std::make_unique<FusedPlanner>(cache_));
-    planners_.push_back(std::make_unique<ReducePlanner>(cache_));
-    planners_.push_back(std::make_unique<GatherPlanner>(cache_));
-    planners_.push_back(std::make_unique<GridSamplePlanner>(cache_));
-    planners_.push_back(std::make_unique<LayerNormBackwardPlanner>(cache_));
-    planners_.push_back(std::make_unique<MaxPoolPlanner>(cache_));
-    planners_.push_back(std::make_unique<NllPlanner>(cache_));
-    planners_.push_back(std::make_unique<ResamplePlanner>(cache_));
-    planners_.push_back(std::make_unique<ScanPlanner>(cache_));
-    planners_.push_back(std::make_unique<ScatterPlanner>(cache_));
-    planners_.push_back(std::make_unique<SearchPlanner>(cache_));
-    planners_.push_back(std::make_unique<SegmentsPlanner>(cache_));
-    planners_.push_back(std::make_unique<SoftmaxPlanner>(cache_));
-    planners_.push_back(std::make_unique<SortPlanner>(cache_));
-    planners_.push_back(std::make_unique<LayerNormPlanner>(cache_));
-    planners_.push_back(std::make_unique<UnfoldPlanner>(cache_));
-    if (options.test_kernels) planners_.push_back(std::make_unique<MisbehavingPlanner>(cache_));
-    for (size_t f = 0; f < by_family_.size(); ++f) {
-      for (const auto& planner : planners_) {
-        if (planner->Serves(static_cast<ops::Family>(f))) by_family_[f] = planner.get();
-      }
-    }
+    MakeOwnPlanners();
+    if (!options.test_kernels) by_family_[static_cast<size_t>(ops::Family::kTest)] = nullptr;
+    if (options.target == Target::kHost) UseHostLibraries(options);
+    if (options.target == Target::kNvptx) UseGpuLibraries(options);
   }
 
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
@@ -126,6 +71,45 @@ class KernelLibrary::Impl {
   KernelCache& cache() { return cache_; }
 
  private:
+  using Families = std::initializer_list<ops::Family>;
+  static constexpr Families kConvolutions = {ops::Family::kConvolution, ops::Family::kConvolutionInput,
+                                             ops::Family::kConvolutionWeight};
+  static constexpr Families kAttentions = {ops::Family::kAttention, ops::Family::kTrainingAttention,
+                                           ops::Family::kAttentionBackward};
+
+  void MakeOwnPlanners() {
+    std::unordered_map<PlannerFactory, Planner*> made = {{nullptr, nullptr}};
+    for (size_t f = 0; f < by_family_.size(); ++f) {
+      const auto [planner, is_new] = made.try_emplace(*kPlanners[f]);
+      if (is_new) planner->second = planners_.emplace_back((*kPlanners[f])(cache_)).get();
+      by_family_[f] = planner->second;
+    }
+  }
+
+  void UseHostLibraries(const Options& options) {
+    Use({ops::Family::kMatmul}, CreateOnednnMatmul(cache_, options.workers, options.elsewhere));
+    Use(kConvolutions, CreateOnednnConvolution(cache_, Of(ops::Family::kMap), Of(ops::Family::kConvolution),
+                                               options.workers, options.elsewhere));
+    Use(kAttentions, CreateHostAttention(cache_, options.workers));
+  }
+
+  void UseGpuLibraries(const Options& options) {
+    Use({ops::Family::kMatmul}, CreateCublasltMatmul(cache_, options.run_host_kernel));
+    if (options.run_host_kernel != nullptr) {
+      Use(kConvolutions, CreateCudnnConvolution(cache_, Of(ops::Family::kMap), Of(ops::Family::kConvolution),
+                                                options.run_host_kernel));
+    }
+    Use(kAttentions, CreateGpuAttention(cache_, options.processor, options.workers));
+  }
+
+  // Plans these families by `planner` from now on. The planner that they had lives on.
+  void Use(Families families, std::unique_ptr<Planner> planner) {
+    for (const ops::Family family : families) by_family_[static_cast<size_t>(family)] = planner.get();
+    planners_.push_back(std::move(planner));
+  }
+
+  Planner& Of(ops::Family family) { return *by_family_[static_cast<size_t>(family)]; }
+
   std::vector<std::unique_ptr<Planner>> planners_;
   std::array<Planner*, ops::kNumFamilies> by_family_{};
   const GroupLimits most_groups_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/families/compact.h"
@@ -259,5 +260,8 @@ absl::Status CompactSkeleton::EmitBody(const CompactKey& key, const CompactArgum
   CompactEmission(key, arguments, e).Run();
   return absl::OkStatus();
 }
+
+constinit const PlannerFactory kCountPlanner = MakePlanner<CompactPlanner>;
+constinit const PlannerFactory kCompactPlanner = MakePlanner<CompactPlanner>;
 
 }  // namespace xpud::kernels

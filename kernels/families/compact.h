@@ -66,9 +66,6 @@ class CompactPlanner : public Planner {
  public:
   explicit CompactPlanner(KernelCache& cache) : cache_(cache), scans_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kCount || family == ops::Family::kCompact;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

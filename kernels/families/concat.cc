@@ -1,8 +1,25 @@
-#include "kernels/families/concat.h"
-
+// Concatenation: copies each tensor into its part of the output, as a map of lists.
 #include "proto/ops/families/concat.h"
 
+#include <vector>
+
+#include "kernels/families/foreach.h"
+#include "kernels/families/planners.h"
+
 namespace xpud::kernels {
+namespace {
+
+// The library's thread only.
+class ConcatPlanner : public Planner {
+ public:
+  explicit ConcatPlanner(KernelCache& cache) : copies_(cache) {}
+
+  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
+
+ private:
+  ForeachPlanner copies_;
+  std::vector<Operand> parts_;  // of the output
+};
 
 absl::StatusOr<Readiness> ConcatPlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
   static const ops::Row& foreach = ops::RowOf("xpud::foreach"), &copy = ops::RowOf("_copy_from");
@@ -27,5 +44,9 @@ absl::StatusOr<Readiness> ConcatPlanner::Plan(const OpCall& call, Workspace work
                        .lists = lists},
                       workspace, launches);
 }
+
+}  // namespace
+
+constinit const PlannerFactory kConcatPlanner = MakePlanner<ConcatPlanner>;
 
 }  // namespace xpud::kernels

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/family.h"
@@ -276,5 +277,9 @@ absl::Status ConvolutionSkeleton::EmitBody(const ConvolutionKey& key,
   ConvolutionEmission(key, arguments, e).Run();
   return absl::OkStatus();
 }
+
+constinit const PlannerFactory kConvolutionPlanner = MakePlanner<ConvolutionPlanner>;
+constinit const PlannerFactory kConvolutionInputPlanner = MakePlanner<ConvolutionPlanner>;
+constinit const PlannerFactory kConvolutionWeightPlanner = MakePlanner<ConvolutionPlanner>;
 
 }  // namespace xpud::kernels

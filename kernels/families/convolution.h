@@ -75,10 +75,6 @@ class ConvolutionPlanner : public Planner {
  public:
   explicit ConvolutionPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kConvolution || family == ops::Family::kConvolutionInput ||
-           family == ops::Family::kConvolutionWeight;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/families/planners.h"
 #include "kernels/families/row_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
@@ -322,5 +323,8 @@ absl::Status CtcGradientSkeleton::EmitBody(const CtcKey& key, const CtcGradientA
   GradientEmission(key, arguments, e).Run();
   return absl::OkStatus();
 }
+
+constinit const PlannerFactory kCtcLossPlanner = MakePlanner<CtcPlanner>;
+constinit const PlannerFactory kCtcLossBackwardPlanner = MakePlanner<CtcPlanner>;
 
 }  // namespace xpud::kernels

@@ -77,9 +77,6 @@ class CtcPlanner : public Planner {
  public:
   explicit CtcPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kCtcLoss || family == ops::Family::kCtcLossBackward;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -1,8 +1,22 @@
-#include "kernels/families/flip.h"
-
+// Reversal along dimensions: a copy of the input with negative strides, which is a map.
 #include "proto/ops/families/flip.h"
 
+#include "kernels/families/map.h"
+#include "kernels/families/planners.h"
+
 namespace xpud::kernels {
+namespace {
+
+// The library's thread only.
+class FlipPlanner : public Planner {
+ public:
+  explicit FlipPlanner(KernelCache& cache) : copies_(cache) {}
+
+  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
+
+ private:
+  MapPlanner copies_;
+};
 
 absl::StatusOr<Readiness> FlipPlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
   static const ops::Row& copy = ops::RowOf("_copy_from");
@@ -22,7 +36,11 @@ absl::StatusOr<Readiness> FlipPlanner::Plan(const OpCall& call, Workspace worksp
   copying.compute = source.dtype;
   copying.inputs = {&source, 1};
   copying.attributes = {};
-  return maps_.Plan(copying, workspace, launches);
+  return copies_.Plan(copying, workspace, launches);
 }
+
+}  // namespace
+
+constinit const PlannerFactory kFlipPlanner = MakePlanner<FlipPlanner>;
 
 }  // namespace xpud::kernels

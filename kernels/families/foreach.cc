@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/families/line_emission.h"
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/families/foreach.h"
@@ -236,5 +237,7 @@ absl::Status ForeachSkeleton::EmitBody(const ForeachKey& key, const ForeachArgum
   ASSIGN_OR_RETURN(const MapFormula formula, ParseMap(Formula(key)));
   return ForeachEmission(key, arguments, formula, e).Run();
 }
+
+constinit const PlannerFactory kForeachPlanner = MakePlanner<ForeachPlanner>;
 
 }  // namespace xpud::kernels

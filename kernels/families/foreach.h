@@ -93,7 +93,6 @@ class ForeachPlanner : public Planner {
  public:
   explicit ForeachPlanner(KernelCache& cache) : cache_(cache), maps_(cache) {}
 
-  bool Serves(ops::Family family) const override { return family == ops::Family::kForeach; }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/families/monoid_emission.h"
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/families/foreach.h"
@@ -269,5 +270,7 @@ absl::Status ForeachReduceSkeleton::EmitBody(const ForeachReduceKey& key,
   ASSIGN_OR_RETURN(const ReduceFormula formula, ParseReduce(Formula(key)));
   return ForeachReduceEmission(key, arguments, formula, e).Run();
 }
+
+constinit const PlannerFactory kForeachReducePlanner = MakePlanner<ForeachReducePlanner>;
 
 }  // namespace xpud::kernels

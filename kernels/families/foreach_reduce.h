@@ -62,7 +62,6 @@ class ForeachReducePlanner : public Planner {
  public:
   explicit ForeachReducePlanner(KernelCache& cache) : cache_(cache), reductions_(cache) {}
 
-  bool Serves(ops::Family family) const override { return family == ops::Family::kForeachReduce; }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/families/line_emission.h"
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/families/fused.h"
@@ -296,5 +297,10 @@ absl::Status FusedSkeleton::EmitBody(const FusedKey& key, const FusedArguments<E
   FusedEmission(key, arguments, e).Run();
   return absl::OkStatus();
 }
+
+constinit const PlannerFactory kFusedAdamPlanner = MakePlanner<FusedPlanner>;
+constinit const PlannerFactory kFusedSgdPlanner = MakePlanner<FusedPlanner>;
+constinit const PlannerFactory kFusedAdagradPlanner = MakePlanner<FusedPlanner>;
+constinit const PlannerFactory kUnscalePlanner = MakePlanner<FusedPlanner>;
 
 }  // namespace xpud::kernels

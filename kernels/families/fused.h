@@ -92,10 +92,6 @@ class FusedPlanner : public Planner {
  public:
   explicit FusedPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kFusedAdam || family == ops::Family::kFusedSgd ||
-           family == ops::Family::kFusedAdagrad || family == ops::Family::kUnscale;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -1,5 +1,6 @@
 #include "kernels/families/gather.h"
 
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/families/gather.h"
@@ -150,5 +151,8 @@ absl::Status GatherSkeleton::EmitBody(const GatherKey& key, const GatherArgument
   GatherEmission(key, arguments, e).EmitLoops();
   return absl::OkStatus();
 }
+
+constinit const PlannerFactory kGatherPlanner = MakePlanner<GatherPlanner>;
+constinit const PlannerFactory kEmbeddingPlanner = MakePlanner<GatherPlanner>;
 
 }  // namespace xpud::kernels

@@ -57,9 +57,6 @@ class GatherPlanner : public Planner {
  public:
   explicit GatherPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kGather || family == ops::Family::kEmbedding;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "kernels/families/window_emission.h"
 #include "proto/base/status_macros.h"
@@ -435,5 +436,8 @@ absl::Status GridSampleSkeleton::EmitBody(const GridSampleKey& key,
   GridSampleEmission(key, arguments, e).Run();
   return absl::OkStatus();
 }
+
+constinit const PlannerFactory kGridSamplePlanner = MakePlanner<GridSamplePlanner>;
+constinit const PlannerFactory kGridSampleBackwardPlanner = MakePlanner<GridSamplePlanner>;
 
 }  // namespace xpud::kernels

@@ -73,9 +73,6 @@ class GridSamplePlanner : public Planner {
  public:
   explicit GridSamplePlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kGridSample || family == ops::Family::kGridSampleBackward;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

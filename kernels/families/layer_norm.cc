@@ -1,5 +1,6 @@
 #include "kernels/families/layer_norm.h"
 
+#include "kernels/families/planners.h"
 #include "kernels/families/row_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
@@ -200,5 +201,8 @@ absl::Status LayerNormSkeleton::EmitBody(const LayerNormKey& key,
   LayerNormEmission(key, arguments, e).Run();
   return absl::OkStatus();
 }
+
+constinit const PlannerFactory kLayerNormPlanner = MakePlanner<LayerNormPlanner>;
+constinit const PlannerFactory kRmsNormPlanner = MakePlanner<LayerNormPlanner>;
 
 }  // namespace xpud::kernels

@@ -58,9 +58,6 @@ class LayerNormPlanner : public Planner {
  public:
   explicit LayerNormPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kLayerNorm || family == ops::Family::kRmsNorm;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/families/planners.h"
 #include "kernels/families/row_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
@@ -333,5 +334,8 @@ absl::Status LayerNormMergeSkeleton::EmitBody(const Key& key,
   MergeEmission(key, arguments, e).Run();
   return absl::OkStatus();
 }
+
+constinit const PlannerFactory kLayerNormBackwardPlanner = MakePlanner<LayerNormBackwardPlanner>;
+constinit const PlannerFactory kRmsNormBackwardPlanner = MakePlanner<LayerNormBackwardPlanner>;
 
 }  // namespace xpud::kernels

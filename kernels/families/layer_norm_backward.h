@@ -86,9 +86,6 @@ class LayerNormBackwardPlanner : public Planner {
  public:
   explicit LayerNormBackwardPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kLayerNormBackward || family == ops::Family::kRmsNormBackward;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

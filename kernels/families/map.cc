@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/compiler/lowering.h"
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 
@@ -308,5 +309,7 @@ absl::Status MapSkeleton::EmitBody(const MapKey& key, const MapArguments<Emitted
   ASSIGN_OR_RETURN(const MapFormula formula, ParseMap(Formula(key)));
   return MapEmission(key, arguments, formula, e).Run();
 }
+
+constinit const PlannerFactory kMapPlanner = MakePlanner<MapPlanner>;
 
 }  // namespace xpud::kernels

@@ -85,7 +85,6 @@ class MapPlanner : public Planner {
  public:
   explicit MapPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override { return family == ops::Family::kMap; }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
   // How a row computes operands that are a line, or one element for all of a line.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "kernels/families/window_emission.h"
 #include "proto/base/status_macros.h"
@@ -485,5 +486,9 @@ absl::Status MaxUnpoolSkeleton::EmitBody(const MaxUnpoolKey& key,
   MaxUnpoolEmission(key, arguments, e).Run();
   return absl::OkStatus();
 }
+
+constinit const PlannerFactory kMaxPoolPlanner = MakePlanner<MaxPoolPlanner>;
+constinit const PlannerFactory kMaxPoolBackwardPlanner = MakePlanner<MaxPoolPlanner>;
+constinit const PlannerFactory kMaxUnpoolPlanner = MakePlanner<MaxPoolPlanner>;
 
 }  // namespace xpud::kernels

@@ -119,10 +119,6 @@ class MaxPoolPlanner : public Planner {
  public:
   explicit MaxPoolPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kMaxPool || family == ops::Family::kMaxPoolBackward ||
-           family == ops::Family::kMaxUnpool;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/families/planners.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/families/test.h"
 
@@ -33,5 +34,7 @@ absl::StatusOr<Readiness> MisbehavingPlanner::Plan(const OpCall& call, Workspace
   PushArguments(key, arguments, launch);
   return Readiness::kReady;
 }
+
+constinit const PlannerFactory kTestPlanner = MakePlanner<MisbehavingPlanner>;
 
 }  // namespace xpud::kernels

@@ -36,7 +36,6 @@ class MisbehavingPlanner : public Planner {
  public:
   explicit MisbehavingPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override { return family == ops::Family::kTest; }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/families/planners.h"
 #include "kernels/families/row_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
@@ -458,5 +459,8 @@ absl::Status NllBackwardSkeleton::EmitBody(const NllKey& key, const NllBackwardA
   BackwardEmission(key, arguments, e).Run();
   return absl::OkStatus();
 }
+
+constinit const PlannerFactory kNllLossPlanner = MakePlanner<NllPlanner>;
+constinit const PlannerFactory kNllLossBackwardPlanner = MakePlanner<NllPlanner>;
 
 }  // namespace xpud::kernels

@@ -99,9 +99,6 @@ class NllPlanner : public Planner {
  public:
   explicit NllPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kNllLoss || family == ops::Family::kNllLossBackward;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

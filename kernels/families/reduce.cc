@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/families/planners.h"
 #include "kernels/families/row_plan.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
@@ -264,5 +265,8 @@ absl::StatusOr<Readiness> ReducePlanner::PlanMerge(const OpCall& call, ReduceKey
   PushArguments(key, arguments, launch);
   return Readiness::kReady;
 }
+
+constinit const PlannerFactory kReducePlanner = MakePlanner<ReducePlanner>;
+constinit const PlannerFactory kJointReducePlanner = MakePlanner<ReducePlanner>;
 
 }  // namespace xpud::kernels

@@ -123,9 +123,6 @@ class ReducePlanner : public Planner {
  public:
   explicit ReducePlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kReduce || family == ops::Family::kJointReduce;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

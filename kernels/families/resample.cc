@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/families/resample.h"
@@ -220,5 +221,7 @@ void ResamplePlanner::AddLaunches(const Pass& pass, LaunchList& launches) {
   PushArguments(pass.key, arguments,
                 Begin(launches, pass.pass, CeilDiv(arguments.count, arguments.slice), gpu));
 }
+
+constinit const PlannerFactory kResamplePlanner = MakePlanner<ResamplePlanner>;
 
 }  // namespace xpud::kernels

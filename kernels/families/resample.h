@@ -111,7 +111,6 @@ class ResamplePlanner : public Planner {
  public:
   explicit ResamplePlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override { return family == ops::Family::kResample; }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/families/monoid_emission.h"
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/families/scan.h"
@@ -348,5 +349,8 @@ absl::Status ScanSkeleton::EmitBody(const ScanKey& key, const ScanArguments<Emit
   ASSIGN_OR_RETURN(const ReduceFormula formula, ParseReduce(key.row->formula));
   return ScanEmission(key, arguments, formula, e).Run();
 }
+
+constinit const PlannerFactory kScanPlanner = MakePlanner<ScanPlanner>;
+constinit const PlannerFactory kIndexedScanPlanner = MakePlanner<ScanPlanner>;
 
 }  // namespace xpud::kernels

@@ -74,9 +74,6 @@ class ScanPlanner : public Planner {
  public:
   explicit ScanPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kScan || family == ops::Family::kIndexedScan;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/families/scatter.h"
@@ -324,5 +325,9 @@ absl::StatusOr<Readiness> ScatterPlanner::PlanRuns(const Scatter& scatter, const
   LaunchLanes(runs, run_key, lines.length * lines.layout.numel(), arguments, launches);
   return Readiness::kReady;
 }
+
+constinit const PlannerFactory kScatterPlanner = MakePlanner<ScatterPlanner>;
+constinit const PlannerFactory kScatterAnyOrderPlanner = MakePlanner<ScatterPlanner>;
+constinit const PlannerFactory kScatterAddPlanner = MakePlanner<ScatterPlanner>;
 
 }  // namespace xpud::kernels

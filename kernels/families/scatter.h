@@ -94,10 +94,6 @@ class ScatterPlanner : public Planner {
  public:
   explicit ScatterPlanner(KernelCache& cache) : cache_(cache), sort_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kScatter || family == ops::Family::kScatterAnyOrder ||
-           family == ops::Family::kScatterAdd;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
   struct Scatter;

@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/families/order.h"
@@ -143,5 +144,7 @@ absl::Status SearchSkeleton::EmitBody(const SearchKey& key, const SearchArgument
   SearchEmission(key, arguments, e).EmitLoops();
   return absl::OkStatus();
 }
+
+constinit const PlannerFactory kSearchPlanner = MakePlanner<SearchPlanner>;
 
 }  // namespace xpud::kernels

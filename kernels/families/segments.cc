@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/families/monoid_emission.h"
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/families/segments.h"
@@ -217,5 +218,7 @@ absl::Status SegmentsSkeleton::EmitBody(const SegmentsKey& key, const SegmentsAr
   ASSIGN_OR_RETURN(const ReduceFormula formula, ParseReduce(key.row->formula));
   return SegmentsEmission(key, arguments, formula, e).Run();
 }
+
+constinit const PlannerFactory kSegmentsPlanner = MakePlanner<SegmentsPlanner>;
 
 }  // namespace xpud::kernels

@@ -66,7 +66,6 @@ class SegmentsPlanner : public Planner {
  public:
   explicit SegmentsPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override { return family == ops::Family::kSegments; }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

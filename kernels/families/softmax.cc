@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/families/planners.h"
 #include "kernels/families/row_emission.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
@@ -437,5 +438,8 @@ absl::Status SoftmaxSkeleton::EmitBody(const SoftmaxKey& key, const SoftmaxArgum
   SoftmaxEmission(key, arguments, e).Run();
   return absl::OkStatus();
 }
+
+constinit const PlannerFactory kSoftmaxPlanner = MakePlanner<SoftmaxPlanner>;
+constinit const PlannerFactory kSoftmaxBackwardPlanner = MakePlanner<SoftmaxPlanner>;
 
 }  // namespace xpud::kernels

@@ -68,9 +68,6 @@ class SoftmaxPlanner : public Planner {
  public:
   explicit SoftmaxPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kSoftmax || family == ops::Family::kSoftmaxBackward;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

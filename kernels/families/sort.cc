@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/families/order.h"
@@ -205,5 +206,7 @@ void SortPlanner::Add(const Kernel* kernel, const SortKey& key, SortArguments<Pl
   if (cache_.target() != Target::kHost) launch.group_size = {kGpuLanes, 1, 1};
   PushArguments(key, arguments, launch);
 }
+
+constinit const PlannerFactory kSortPlanner = MakePlanner<SortPlanner>;
 
 }  // namespace xpud::kernels

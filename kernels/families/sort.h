@@ -101,7 +101,6 @@ class SortPlanner : public Planner {
  public:
   explicit SortPlanner(KernelCache& cache) : cache_(cache), radix_(cache) {}
 
-  bool Serves(ops::Family family) const override { return family == ops::Family::kSort; }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
   struct SortPlan;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "kernels/families/window_emission.h"
 #include "proto/base/status_macros.h"
@@ -245,5 +246,8 @@ absl::Status UnfoldSkeleton::EmitBody(const UnfoldKey& key, const UnfoldArgument
   UnfoldEmission(key, arguments, e).Run();
   return absl::OkStatus();
 }
+
+constinit const PlannerFactory kUnfoldPlanner = MakePlanner<UnfoldPlanner>;
+constinit const PlannerFactory kFoldPlanner = MakePlanner<UnfoldPlanner>;
 
 }  // namespace xpud::kernels

@@ -56,9 +56,6 @@ class UnfoldPlanner : public Planner {
  public:
   explicit UnfoldPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kUnfold || family == ops::Family::kFold;
-  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -41,6 +41,7 @@ KernelLibrary::Options TestDevice::options() {
   KernelLibrary::Options options;
   if (nvptx_) options.target = Target::kNvptx;
   options.has_doubles = !IsOff("XPUD_TEST_DOUBLES");
+  if (const char* const cache = std::getenv("XPUD_TEST_CACHE")) options.cache_directory = cache;
   if (gpu_ == nullptr) return options;
   options.processor = gpu_->processor();
   if (!IsOff("XPUD_TEST_LIBRARIES"))

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -34,10 +36,13 @@ int64_t StatusOf(const std::string& socket, const std::string& field) {
 
 std::string DaemonBinary() { return std::filesystem::canonical("/proc/self/exe").parent_path() / "xpud"; }
 
-DaemonProcess::DaemonProcess(const std::vector<std::string>& arguments) : extra_(arguments) {
+DaemonProcess::DaemonProcess(const std::vector<std::string>& arguments, KernelFiles kernels)
+    : extra_(arguments) {
   char pattern[] = "/tmp/xpud-e2e-XXXXXX";
   directory_ = mkdtemp(pattern);
   socket_ = directory_ + "/xpud.sock";
+  const char* const shared = std::getenv("XPUD_TEST_CACHE");
+  cache_ = kernels == KernelFiles::kShared && shared != nullptr ? shared : directory_ + "/cache";
   Start();
   if (std::getenv("XPUD_TEST_REMOTE") != nullptr)
     gateway_ = std::make_unique<GatewayProcess>(directory_, socket_);
@@ -47,8 +52,8 @@ void DaemonProcess::Start() {
   int ready[2];
   if (pipe2(ready, O_CLOEXEC) != 0) std::abort();
   std::vector<std::string> arguments = {
-      DaemonBinary(),        "--socket",         socket_, "--ready-fd", "3", "--cache-dir",
-      directory_ + "/cache", "--exit-when-idle", "60"};
+      DaemonBinary(), "--socket",         socket_, "--ready-fd", "3", "--cache-dir",
+      cache_,         "--exit-when-idle", "60"};
   const char* const flags = std::getenv("XPUD_TEST_DAEMON_FLAGS");
   std::istringstream words(flags != nullptr ? flags : "--device cpu");
   for (std::string word; words >> word;) arguments.push_back(word);
@@ -131,9 +136,11 @@ size_t DaemonProcess::OpenFileCount() const {
 }
 
 bool Within(std::chrono::milliseconds limit, const std::function<bool()>& holds) {
+  std::chrono::microseconds pause{50};  // most things happen soon
   for (const auto end = std::chrono::steady_clock::now() + limit; std::chrono::steady_clock::now() < end;) {
     if (holds()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::this_thread::sleep_for(pause);
+    pause = std::min<std::chrono::microseconds>(pause * 2, std::chrono::milliseconds(2));
   }
   return holds();
 }

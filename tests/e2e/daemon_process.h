@@ -19,10 +19,14 @@ namespace xpud::e2e {
 // answer.
 int64_t StatusOf(const std::string& socket, const std::string& field);
 
+// Where a daemon keeps compiled kernels: in $XPUD_TEST_CACHE, if that is set, or in its own directory.
+enum class KernelFiles { kShared, kOwn };
+
 class DaemonProcess {
  public:
   // Waits until clients can connect; aborts the test program with the daemon's log if it does not start.
-  explicit DaemonProcess(const std::vector<std::string>& arguments = {});
+  explicit DaemonProcess(const std::vector<std::string>& arguments = {},
+                         KernelFiles kernels = KernelFiles::kShared);
   ~DaemonProcess();
   DaemonProcess(const DaemonProcess&) = delete;
   DaemonProcess& operator=(const DaemonProcess&) = delete;
@@ -49,7 +53,7 @@ class DaemonProcess {
   void Start();
 
   std::vector<std::string> extra_;
-  std::string directory_, socket_;
+  std::string directory_, socket_, cache_;
   int pid_ = -1;
   std::unique_ptr<GatewayProcess> gateway_;
 };

@@ -7,6 +7,8 @@ import unittest
 
 from harness import DaemonTest, stop, wait_until
 
+RUNS_ALONE = True  # it measures how soon clients notice something
+
 ENDLESS = """
 x = torch.ones(512, 512, device='xpud')
 say('working')

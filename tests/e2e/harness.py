@@ -41,10 +41,11 @@ def stop(pid: int) -> None:
 class Client:
     """A Python process that runs `code` with torch and `say`. hear() waits for a line that it says."""
 
-    PROLOGUE = "import sys, time, torch\ndef say(*words): print(*words, flush=True)\n"
+    MODULE = "torch"
+    PROLOGUE = "import sys, time, {}\ndef say(*words): print(*words, flush=True)\n"
 
     def __init__(self, code: str, env: dict[str, str]):
-        self.process = subprocess.Popen([sys.executable, "-c", self.PROLOGUE + code], env=os.environ | env, text=True,
+        self.process = subprocess.Popen([sys.executable, "-c", self.PROLOGUE.format(self.MODULE) + code], env=os.environ | env, text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def hear(self) -> str:
@@ -67,6 +68,15 @@ class Client:
         self.process.communicate()
 
 
+class LightClient(Client):
+    """The same with the Python client instead of torch, for tests in which any client will do: it starts more than a second sooner."""
+
+    MODULE = "xpud"
+
+    def __init__(self, code: str, env: dict[str, str]):
+        super().__init__(code, env | {"PYTHONPATH": str(BINARIES.parent / "lib")})
+
+
 class DaemonTest(unittest.TestCase):
     """A fresh daemon for each test. Clients that the test starts are ended with it."""
 
@@ -79,10 +89,13 @@ class DaemonTest(unittest.TestCase):
         self.addCleanup(self.daemon.close)
         self.env = {"XPUD_ADDRESS": str(self.daemon.address)}
 
-    def client(self, code: str) -> Client:
-        client = Client(code, self.env)
+    def client(self, code: str, kind: type[Client] = Client) -> Client:
+        client = kind(code, self.env)
         self.addCleanup(lambda: client.process.poll() is None and client.kill())
         return client
+
+    def light_client(self, code: str) -> Client:
+        return self.client(code, LightClient)
 
     def memory_of(self, pid: int) -> int | None:
         """Returns the bytes that the session of a process holds; None if it has no session."""

@@ -16,7 +16,7 @@ from metrics import address_of, names, scrape, series
 
 FRESH = 0.6  # seconds after which a scrape is a new one
 MOST_TIME = 10  # seconds that a connection may take
-WORK = "x = torch.rand(256, 256, device='xpud')\nfor _ in range(100): x = (x * 1.5) - x / 2\nx.cpu(); say('done'); sys.stdin.readline()"
+WORK = "x = xpud.random.uniform((256, 256))\nfor _ in range(100): x = (x * 1.5) - x / 2\nx.numpy(); say('done'); sys.stdin.readline()"
 
 
 def descriptors(pid: int) -> list[str]:
@@ -70,7 +70,7 @@ class Metrics(DaemonTest):
         scrape(self.daemon)
 
     def test_charge_work_to_the_client_that_does_it_while_it_is_there(self):
-        busy, idle = self.client(WORK), self.client("x = torch.ones(4, device='xpud'); x.cpu(); say('done'); sys.stdin.readline()")
+        busy, idle = self.light_client(WORK), self.light_client("x = xpud.ones(4); x.numpy(); say('done'); sys.stdin.readline()")
         busy.hear(), idle.hear()
         text = self.scrape_anew()
         of = {int(labels["pid"]): {name: next(value for other, value in series(text, f"xpud_client_{name}") if other == labels)
@@ -99,7 +99,7 @@ class Metrics(DaemonTest):
         self.assertEqual(series(scrape(self.daemon), "xpud_sessions_opened_total"), [({}, 2)])
 
     def test_of_names_that_are_hostile_stay_one_series(self):
-        client = self.client("import os\nos.environ['XPUD_CLIENT_NAME'] = 'a\"} 1\\nxpud_sessions 99\\\\'\nx = torch.ones(1, device='xpud'); x.cpu()\n"
+        client = self.light_client("import os\nos.environ['XPUD_CLIENT_NAME'] = 'a\"} 1\\nxpud_sessions 99\\\\'\nx = xpud.ones(1); x.numpy()\n"
                              "say('done'); sys.stdin.readline()")
         client.hear()
         text = self.scrape_anew()
@@ -107,7 +107,7 @@ class Metrics(DaemonTest):
         self.assertEqual([labels["client"] for labels, _ in series(text, "xpud_client_queues")], ['a\\"} 1?xpud_sessions 99\\\\'])
 
     def test_counters_only_grow(self):
-        client = self.client("x = torch.rand(64, 64, device='xpud'); say('done')\nwhile True: x = x * 1.01 - x / 100; x.sum().item()")
+        client = self.light_client("x = xpud.random.uniform((64, 64)); say('done')\nwhile True: x = x * 1.01 - x / 100; x.sum().item()")
         client.hear()
         before = self.scrape_anew()
         after = self.scrape_anew()
@@ -172,7 +172,7 @@ class OfAnExecutor(DaemonTest):
 
     def test_a_daemon_whose_executor_is_lost_serves_metrics_on(self):
         stop(self.daemon.devices()[0]["executor_pid"])  # the daemon will notice that it does not answer
-        client = self.client("x = torch.ones(4, device='xpud'); x.cpu(); say('done')")
+        client = self.light_client("x = xpud.ones(4); x.numpy(); say('done')")
         self.assertIn("xpud_sessions", scrape(self.daemon))
         client.hear()
         wait_until(lambda: self.values() == (1, 1), 20)

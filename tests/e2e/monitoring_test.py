@@ -20,7 +20,7 @@ MONITORING = ROOT / "deploy/monitoring"
 ALERTS, ALERTS_TEST = MONITORING / "xpud-alerts.yml", MONITORING / "xpud-alerts_test.yml"
 PROMETHEUSS_OWN = {"up"}
 KEYWORDS = {"and", "or", "unless", "bool", "offset", "inf", "nan"}
-WORK = "x = torch.rand(64, 64, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()"
+WORK = "x = xpud.random.uniform((64, 64)); x.numpy(); say('ready'); sys.stdin.readline()"
 
 
 def need(*programs: str):
@@ -81,7 +81,7 @@ class Files(DaemonTest):
 
     @need("promtool")
     def test_promtool_has_no_complaint_about_the_metrics(self):
-        client = self.client(WORK)
+        client = self.light_client(WORK)
         client.hear()
         time.sleep(0.6)
         answer = promtool("check", "metrics", stdin=scrape(self.daemon))
@@ -130,8 +130,8 @@ class Scraped(DaemonTest):
         self.addCleanup(folder.cleanup)
         prometheus = Prometheus(pathlib.Path(folder.name), f"{host}:{port}")
         self.addCleanup(prometheus.close)
-        busy = self.client("x = torch.rand(256, 256, device='xpud'); say('ready')\nwhile True: x = (x * 1.5) - x / 2; x.sum().item()")
-        idle = self.client(WORK)
+        busy = self.light_client("x = xpud.random.uniform((256, 256)); say('ready')\nwhile True: x = (x * 1.5) - x / 2; x.sum().item()")
+        idle = self.light_client(WORK)
         busy.hear(), idle.hear()
         wait_until(lambda: prometheus.query(f'rate(xpud_client_commands_total{{pid="{busy.process.pid}"}}[10s]) > 10'), 30)
         wait_until(lambda: prometheus.query(f'rate(xpud_client_commands_total{{pid="{idle.process.pid}"}}[10s])') == [0], 30)

@@ -13,9 +13,9 @@ from harness import BINARIES, DaemonTest, stop, wait_until
 
 # Runs `x @ x` and a copy to the host, as often as each line that it is told says.
 WORKER = """
-x = torch.rand(64, 64, device='xpud'); x.cpu(); say('ready')
+x = xpud.random.uniform((64, 64)); x.numpy(); say('ready')
 for line in sys.stdin:
-    for _ in range(int(line)): (x @ x).cpu()
+    for _ in range(int(line)): (x @ x).numpy()
     say('done')
 """
 
@@ -32,7 +32,7 @@ class TraceTest(DaemonTest):
         return answer.stdout
 
     def worker(self):
-        client = self.client(WORKER)
+        client = self.light_client(WORKER)
         client.hear()
         return client, next(session["id"] for session in self.daemon.sessions() if session["pid"] == client.process.pid)
 

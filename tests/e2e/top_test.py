@@ -16,7 +16,7 @@ import unittest
 from harness import BINARIES, DaemonTest, wait_until
 
 LEAVES = "\x1b[?1049l"
-IDLE = "x = torch.ones(4, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline(); x.cpu()"
+IDLE = "x = xpud.ones(4); x.numpy(); say('ready'); sys.stdin.readline(); x.numpy()"
 
 
 class Top:
@@ -98,7 +98,7 @@ class TopOnATerminal(DaemonTest):
         self.assertIn("xpuctl: ", top.process.stderr.read())
 
     def test_a_session_is_killed_once_that_is_confirmed(self):
-        client, other = (self.client(IDLE) for _ in range(2))
+        client, other = (self.light_client(IDLE) for _ in range(2))
         client.hear(), other.hear()
         first, second = (session["id"] for session in self.daemon.sessions())
         top = self.top()
@@ -116,7 +116,7 @@ class TopOnATerminal(DaemonTest):
     def test_pause_holds_the_picture_and_help_explains_the_keys(self):
         top = self.top()
         top.press("p", "PAUSED")
-        client = self.client(IDLE)
+        client = self.light_client(IDLE)
         client.hear()
         top.text = ""
         self.assertNotIn("1 session,", top.read(0.6))

@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from harness import BINARIES, Client, Daemon, DaemonTest, wait_until
+from harness import BINARIES, Daemon, DaemonTest, LightClient, wait_until
 
 EXIT_ERROR, EXIT_USAGE, EXIT_NO_DAEMON = 1, 2, 3
 
@@ -64,7 +64,7 @@ class Xpuctl(DaemonTest):
         self.assertIn("events does not take -n;", error("events", "-n", "3"))  # but it takes -w
         self.assertIn("version does not take -w;", error("version", "-w", "3"))
         self.assertIn("0.05 to 10^6", error("ps", "-w", "1e9"))
-        client = self.client(self.IDLE)
+        client = self.light_client(self.IDLE)
         client.hear()
         self.ask("profile", "start", "--all")
         self.assertIn("cannot write /nowhere/trace: No such file or directory", error("profile", "save", "--all", "/nowhere/trace"))
@@ -126,7 +126,7 @@ class Xpuctl(DaemonTest):
         self.assertEqual(json.loads(self.ask("version", "-o", "json"))["schema"], "xpuctl/1")
 
     def test_csv_says_what_json_says_with_one_header_for_all_samples(self):
-        client = self.client("x = torch.ones(4, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()")
+        client = self.light_client("x = xpud.ones(4); x.numpy(); say('ready'); sys.stdin.readline()")
         client.hear()
         for view, rows in self.VIEWS.items():
             options = ["--interval", "0.05"] if view == "top" else []
@@ -149,7 +149,7 @@ class Xpuctl(DaemonTest):
         own_process = "executors_replaced" in status["devices"][0]
         self.assertEqual("has no process of its own" in devices, not own_process)
         self.assertNotIn("none of its own", self.ask("quota", "-o", "wide"))
-        self.client("x = torch.ones(4, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()").hear()
+        self.light_client("x = xpud.ones(4); x.numpy(); say('ready'); sys.stdin.readline()").hear()
         self.assertIn("none of its own", self.ask("quota", "-o", "wide"))
 
     def test_a_repeated_view_ends_with_the_first_signal(self):
@@ -182,7 +182,7 @@ class Xpuctl(DaemonTest):
         """Returns the counters of a daemon with this cache folder, after 50 commands and a few."""
         daemon = Daemon(BINARIES, pathlib.Path(cache, "log"), "--cache-dir", str(pathlib.Path(cache, "kernels")))
         self.addCleanup(daemon.close)
-        client = Client("x = torch.ones(100, device='xpud')\nfor _ in range(50): x = x * 1.01\nx.sum().item(); say('done')",
+        client = LightClient("x = xpud.ones(100)\nfor _ in range(50): x = x * 1.01\nx.sum().item(); say('done')",
                         {"XPUD_ADDRESS": str(daemon.address)})
         client.hear()
         self.assertEqual(client.finish()[0], 0)
@@ -193,7 +193,7 @@ class Xpuctl(DaemonTest):
 
     def test_query_prints_fields_as_nvidia_smi_does(self):
         fields = "--query-gpu=index,gpu_name,memory.total,memory.used,utilization.gpu,power.draw,xpud.sessions"
-        client = self.client("x = torch.ones(64 << 20, dtype=torch.uint8, device='xpud'); say('ready'); sys.stdin.readline()")
+        client = self.light_client("x = xpud.ones(64 << 20, dtype='uint8'); say('ready'); sys.stdin.readline()")
         client.hear()
         device = self.daemon.devices()[0]
         total, used = (round(device[f"memory_{part}_bytes"] / 2**20) for part in ("total", "used"))
@@ -208,7 +208,7 @@ class Xpuctl(DaemonTest):
     def test_query_measures_use_between_two_samples(self):
         use = ("query", "--query-gpu", "utilization.gpu", "--format", "csv,noheader,nounits")
         self.assertEqual(self.ask(*use), "0\n")
-        client = self.client("x = torch.rand(512, 512, device='xpud'); say('ready')\nwhile True: x = x @ x / 512; x.sum().item()")
+        client = self.light_client("x = xpud.random.uniform((512, 512)); say('ready')\nwhile True: x = x @ x / 512; x.sum().item()")
         client.hear()
         samples = [int(line) for line in self.ask(*use, "-w", "0.5", "-n", "3").split()]
         self.assertEqual(len(samples), 3)
@@ -316,13 +316,13 @@ class Xpuctl(DaemonTest):
                 checked = subprocess.run([shell, "-n"], input=self.ask("completion", shell), capture_output=True, text=True, timeout=30)
                 self.assertEqual((checked.returncode, checked.stderr), (0, ""))
 
-    IDLE = "x = torch.ones(4, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()\n"
+    IDLE = "x = xpud.ones(4); x.numpy(); say('ready'); sys.stdin.readline()\n"
 
     def events(self) -> list[dict]:
         return json.loads(self.ask("events", "-o", "json"))["events"]
 
     def test_kill_closes_one_session_and_its_client_is_told_why(self):
-        victim, other = (self.client(self.IDLE + "(x + 1).cpu(); say('alive')") for _ in range(2))
+        victim, other = (self.light_client(self.IDLE + "(x + 1).numpy(); say('alive')") for _ in range(2))
         for client in (victim, other):
             client.hear()
         session = next(row for row in self.daemon.sessions() if row["pid"] == victim.process.pid)
@@ -342,24 +342,24 @@ class Xpuctl(DaemonTest):
             self.assertEqual(xpuctl("--address", self.daemon.address, "kill", *wrong).returncode, EXIT_USAGE, wrong)
 
     def test_a_drained_daemon_refuses_newcomers_and_serves_those_who_are_there(self):
-        there = self.client(self.IDLE + "(x + 1).cpu(); say('alive')")
+        there = self.light_client(self.IDLE + "(x + 1).numpy(); say('alive')")
         there.hear()
         self.assertNotIn("drained", self.ask("status"))
         self.assertIn("1 sessions are open", self.ask("drain"))
         self.assertIn("drained", self.ask("status"))
         self.assertIs(self.daemon.status()["daemon"]["drained"], True)
-        status, _, error = self.client(self.IDLE).finish()
+        status, _, error = self.light_client(self.IDLE).finish()
         self.assertEqual(status, 1)
         self.assertIn("refused this client: it is drained", error)
         there.tell()
         self.assertEqual(there.hear(), "alive")
         self.ask("drain", "off")
         self.assertIs(self.daemon.status()["daemon"]["drained"], False)
-        self.client(self.IDLE).hear()
+        self.light_client(self.IDLE).hear()
         self.assertEqual([event["kind"] for event in self.events() if "drain" in event["kind"]], ["drain_on", "drain_off"])
 
     def test_events_say_who_came_who_went_and_why(self):
-        client = self.client(self.IDLE)
+        client = self.light_client(self.IDLE)
         client.hear()
         self.ask("quota", "default", "1GiB", "--device", "0")
         client.tell()
@@ -428,9 +428,9 @@ class Xpuctl(DaemonTest):
                 client.recv(1 << 16)
 
     def test_ps_and_top_charge_work_to_the_session_that_does_it(self):
-        idle = self.client("x = torch.ones(4, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()")
+        idle = self.light_client("x = xpud.ones(4); x.numpy(); say('ready'); sys.stdin.readline()")
         idle.hear()
-        busy = self.client("x = torch.rand(256, 256, device='xpud'); say('ready')\nwhile True: x = (x * 1.5) - x / 2; x.sum().item()")
+        busy = self.light_client("x = xpud.random.uniform((256, 256)); say('ready')\nwhile True: x = (x * 1.5) - x / 2; x.sum().item()")
         busy.hear()
         top = json.loads(self.ask("top", "--once", "--interval", "1", "-o", "json"))
         by_pid = {session["pid"]: session for session in top["sessions"]}

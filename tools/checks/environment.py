@@ -100,6 +100,8 @@ TABLE = (
         Variable("TERM", "`xpuctl top`", "a terminal", "", "The kind of terminal. `top` redraws in place, unless it is `dumb`."),
     )),
     Part("Tests", "Tests and `tools/test` set most of them. They are no interface: they may change.", (
+        Variable("XPUD_TEST_CACHE", "`tests/e2e`, `tests/conformance`, kernels' tests", "folder", "none that outlives a test",
+                 "The cache of compiled kernels, for C++ tests and the daemons that they start. `tools/test` sets it."),
         Variable("XPUD_TEST_DAEMON_FLAGS", "`tests/e2e`, `tests/conformance`", "options", "`--device cpu`", "Options of the daemons that C++ tests start."),
         Variable("XPUD_TEST_DOUBLES", "kernels' tests", "`0`", "on", "`0`: kernels compute doubles with integers, as on a device without them."),
         Variable("XPUD_TEST_FULL", "tests", "set", "off", "Slow tests run completely. `tools/test --full` sets it."),

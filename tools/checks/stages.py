@@ -24,6 +24,8 @@ from daemon import Daemon, Gateway  # noqa: E402
 JOBS = os.environ.get("XPUD_JOBS") or str(len(os.sched_getaffinity(0)))
 PYTHON = ROOT / ".venv/bin/python"
 RELEASE = ROOT / "build/release"
+# Compiled kernels of C++ tests, also of earlier runs: they are found by a hash of all that determines them.
+KERNELS = tidy.CACHE.parent / "test-kernels"
 
 # Debian's libraries are not instrumented, so races inside them are ignored.
 SANITIZER_OPTIONS = {
@@ -64,9 +66,11 @@ def configure_and_build(log: Log, preset: str, *targets: str) -> None:
 
 
 def ctest(log: Log, preset: str, *arguments: str, env: dict[str, str] | None = None) -> Tally:
+    """Runs as many tests together as there are cores; those that measure time are RUN_SERIAL."""
     wanted = os.environ.get("XPUD_TEST_NAME")
+    kernels = {"XPUD_TEST_CACHE": str(KERNELS)} if preset == "release" else {}  # sanitizers watch the compiler, too
     _, output = log.run("ctest", "--test-dir", f"build/{preset}", "-j", JOBS, "--output-on-failure", "--no-tests=error",
-                        *arguments, *(("-R", wanted) if wanted else ()), env=env)
+                        *arguments, *(("-R", wanted) if wanted else ()), env=kernels | (env or {}))
     match = re.search(r"(\d+) tests? failed out of (\d+)", output)
     if not match and wanted:
         return Tally()
@@ -79,7 +83,7 @@ def ctest(log: Log, preset: str, *arguments: str, env: dict[str, str] | None = N
 def unittests(log: Log, folder: str, env: dict[str, str] | None = None, patterns: tuple[str, ...] = ("*_test.py", "test_*.py"),
               together: int = 1, python: pathlib.Path | None = None) -> Tally:
     """Runs the unittest files of a folder, `together` at a time, each in a process of its own (a loaded torch_xpud cannot be unloaded). Several at
-    a time have logs of their own. `python` is .venv's by default."""
+    a time have logs of their own. Files that say RUNS_ALONE run before the others, one at a time. `python` is .venv's by default."""
     files = sorted(path for pattern in patterns for path in (ROOT / folder).glob(pattern))
     if not files:
         raise StageFailed(f"no tests in {folder}")
@@ -102,8 +106,10 @@ def unittests(log: Log, folder: str, env: dict[str, str] | None = None, patterns
             log.write(own.path.read_text(errors="replace"))
         return Tally(max(count - failed - skipped, 0), failed, skipped)
 
+    alone = [path for path in files if re.search(r"^RUNS_ALONE = True", path.read_text(), re.M)]
+    tally = sum(map(run, alone), Tally())
     with concurrent.futures.ThreadPoolExecutor(together) as pool:
-        return sum(pool.map(run, files), Tally())
+        return sum(pool.map(run, (path for path in files if path not in alone)), tally)
 
 
 # ---- stages
@@ -229,16 +235,16 @@ def ecosystem(log: Log) -> Tally:
 
 
 # The C++ suites that every way to run a device runs. The others do not depend on it; they run so with --full.
-CORE = "e2e_(compute|devices|executor|fairness|faults|host_memory|host_memory_rules|quota|user_view)_test"
+CORE = ("compute", "devices", "executor", "faults", "host_memory", "host_memory_rules", "quota", "user_view")
 
 
 def e2e(log: Log) -> Tally:
-    """Real processes: C++ clients, then PyTorch clients."""
-    return ctest(log, "release", "-L", "e2e", "-j1") + unittests(log, "tests/e2e")
+    """Real processes: C++ clients, then Python clients."""
+    return ctest(log, "release", "-L", "e2e") + unittests(log, "tests/e2e", together=2)
 
 
-def core(log: Log, env: dict[str, str]) -> Tally:
-    return ctest(log, "release", "-L", "e2e", *(() if os.environ.get("XPUD_TEST_FULL") else ("-R", CORE)), "-j1", env=env)
+def core(log: Log, env: dict[str, str], suites: tuple[str, ...] = CORE) -> Tally:
+    return ctest(log, "release", "-L", "e2e", *(() if os.environ.get("XPUD_TEST_FULL") else ("-R", f"e2e_({'|'.join(suites)})_test")), env=env)
 
 
 def validation(log: Log) -> Tally:
@@ -246,7 +252,7 @@ def validation(log: Log) -> Tally:
     env = {"ZE_ENABLE_VALIDATION_LAYER": "1", "ZE_ENABLE_PARAMETER_VALIDATION": "1"}
     more = ("faults", "sharing") if os.environ.get("XPUD_TEST_FULL") else ()
     files = tuple(f"{name}_test.py" for name in ("attention", "executor", "sensors", *more))
-    return core(log, env) + unittests(log, "tests/e2e", env, files)
+    return core(log, env) + unittests(log, "tests/e2e", env, files, together=2)
 
 
 def asynchronous(log: Log) -> Tally:
@@ -260,7 +266,7 @@ def plain(log: Log) -> Tally:
     env = {"XPUD_CPU_PLAIN": "1", "GTEST_FILTER": "-*InProcesses:Executor.*:*Spawner*"}
     tally = core(log, env)
     with own_daemon() as own:
-        return tally + unittests(log, "sdk/torch/tests", own | env, ("test_device.py", "test_indices.py", "test_models.py"))
+        return tally + unittests(log, "sdk/torch/tests", own | env, ("test_device.py", "test_indices.py", "test_models.py"), together=2)
 
 
 def intel(log: Log) -> Tally:
@@ -272,24 +278,25 @@ def intel(log: Log) -> Tally:
 def executor(log: Log) -> Tally:
     """The same, and the PyTorch package's tests, with the CPU device in an executor process, as a GPU is by default."""
     flags = "--device cpu --executor process"
-    tally = core(log, {"XPUD_TEST_DAEMON_FLAGS": flags})
+    tally = core(log, {"XPUD_TEST_DAEMON_FLAGS": flags}, tuple(suite for suite in CORE if suite != "executor"))  # the suite has these flags anyway
     with tempfile.TemporaryDirectory(prefix="xpud-test-") as folder:
         with contextlib.closing(Daemon(RELEASE / "bin", pathlib.Path(folder, "log"), *flags.split())) as daemon:
-            return tally + unittests(log, "sdk/torch/tests", {"XPUD_ADDRESS": str(daemon.address)}, ("test_device.py", "test_indices.py", "test_models.py", "test_pinned.py"))
+            files = ("test_device.py", "test_indices.py", "test_models.py", "test_pinned.py")
+            return tally + unittests(log, "sdk/torch/tests", {"XPUD_ADDRESS": str(daemon.address)}, files, together=2)
 
 
 def remote(log: Log) -> Tally:
     """Over a gateway: the end-to-end tests of computed results, the isolation catalogue (the slowest with --full), and PyTorch's tests. Features that
     only remote sessions have are tested in e2e."""
     over_gateway = {"XPUD_TEST_REMOTE": "1"}
-    tally = ctest(log, "release", "-L", "e2e", "-R", "e2e_(compute|faults|quota)_test", "-j1", env=over_gateway)
+    tally = ctest(log, "release", "-L", "e2e", "-R", "e2e_(compute|faults|quota)_test", env=over_gateway)
     configure_and_build(log, "release", "xpud_isolation_tests")
     catalogue = "isolation_" if os.environ.get("XPUD_TEST_FULL") else "isolation_(02|04|06|07|12|13|15|16|18|25)_"
-    tally += ctest(log, "release", "-L", "isolation", "-R", catalogue, "-j1", env=over_gateway)
+    tally += ctest(log, "release", "-L", "isolation", "-R", catalogue, env=over_gateway)
     with tempfile.TemporaryDirectory(prefix="xpud-test-") as folder:
         with contextlib.closing(Daemon(RELEASE / "bin", pathlib.Path(folder, "log"), "--device", "cpu")) as daemon:
             with contextlib.closing(Gateway(RELEASE / "bin", daemon, pathlib.Path(folder))) as gateway:
-                return tally + unittests(log, "sdk/torch/tests", gateway.environment, ("test_device.py", "test_models.py"))
+                return tally + unittests(log, "sdk/torch/tests", gateway.environment, ("test_device.py", "test_models.py"), together=2)
 
 
 def network(log: Log) -> Tally:
@@ -314,7 +321,7 @@ def soak(log: Log) -> None:
 def isolation(log: Log) -> Tally:
     """The isolation catalogue, with the release build, because it counts thousands of commands and kills, and measures time."""
     configure_and_build(log, "release", "xpud_isolation_tests")
-    tally = ctest(log, "release", "-L", "isolation", "-j1", "-V")
+    tally = ctest(log, "release", "-L", "isolation", "-V")
     figures = re.findall(r"\[ figures  \] (.*)", log.path.read_text(errors="replace"))
     print("".join(f"    {figure}\n" for figure in figures), end="", flush=True)
     return tally

@@ -20,11 +20,6 @@ class GpuAttention : public Planner {
   GpuAttention(KernelStore& store, Gpu gpu)
       : modules_(store), forward_(modules_, gpu), gradient_(modules_, gpu) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kAttention || family == ops::Family::kTrainingAttention ||
-           family == ops::Family::kAttentionBackward;
-  }
-
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override {
     if (call.row->family == ops::Family::kAttentionBackward) return PlanGradient(call, workspace, launches);
     ASSIGN_OR_RETURN(const AttentionProblem problem, ReadAttention(call));

@@ -66,11 +66,6 @@ class HostAttention : public Planner {
         gradient_(store.AddEntry(*kernel_, "attention_gradient")),
         sum_(store.AddEntry(*kernel_, "attention_gradient_sum")) {}
 
-  bool Serves(ops::Family family) const override {
-    return family == ops::Family::kAttention || family == ops::Family::kTrainingAttention ||
-           family == ops::Family::kAttentionBackward;
-  }
-
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override {
     if (call.row->family == ops::Family::kAttentionBackward) return PlanGradient(call, workspace, launches);
     ASSIGN_OR_RETURN(const AttentionProblem problem, ReadAttention(call));

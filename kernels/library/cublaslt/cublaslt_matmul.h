@@ -23,7 +23,6 @@ class CublasltMatmul : public Planner {
   // `run` is for kAsked: see KernelLibrary::Options.
   CublasltMatmul(KernelStore& store, Library library, HostKernelRunner run = nullptr);
 
-  bool Serves(ops::Family family) const override { return family == ops::Family::kMatmul; }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

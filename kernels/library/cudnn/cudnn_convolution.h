@@ -14,7 +14,6 @@ class CudnnConvolution : public Planner {
   // installed. Both outlive this object. `run` as in KernelLibrary::Options, not null.
   CudnnConvolution(KernelStore& store, Planner& maps, Planner& own, HostKernelRunner run);
 
-  bool Serves(ops::Family family) const override { return own_.Serves(family); }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -214,11 +214,6 @@ OnednnConvolution::Packed OnednnConvolution::FindPacked(const LaidConvolution& l
   return {static_cast<PackedConvolution*>(found.weights), found.pack_first};
 }
 
-bool OnednnConvolution::Serves(ops::Family family) const {
-  return family == ops::Family::kConvolution || family == ops::Family::kConvolutionInput ||
-         family == ops::Family::kConvolutionWeight;
-}
-
 absl::StatusOr<Readiness> OnednnConvolution::Plan(const OpCall& call, Workspace workspace,
                                                   LaunchList& launches) {
   ASSIGN_OR_RETURN(const ops::Convolution c, ops::ReadConvolution(call));

@@ -15,7 +15,6 @@ class OnednnConvolution : public Planner {
   // object. `elsewhere` as in KernelLibrary::Options: no packed weights are kept.
   OnednnConvolution(KernelStore& store, Planner& maps, Planner& own, int workers, bool elsewhere);
 
-  bool Serves(ops::Family family) const override;
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -23,7 +23,6 @@ class OnednnMatmul : public Planner {
  public:
   OnednnMatmul(KernelStore& store, const MatmulOptions& options);
 
-  bool Serves(ops::Family family) const override { return family == ops::Family::kMatmul; }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
   const PackedWeightCache& packed_weights() const { return packed_; }

@@ -4,8 +4,10 @@
 // `tools/test --full` takes all shapes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -19,6 +21,30 @@ namespace {
 
 using ops::DType;
 using ops::Family;
+
+// Skips a run of CTest that would repeat another one: with an instruction set that this CPU lacks oneDNN
+// takes the next older one. DEFAULT is the newest, which has a run of its own if it is one of these.
+class NotTwice : public ::testing::Environment {
+  void SetUp() override {
+    static const std::map<std::string, dnnl_cpu_isa_t> sets = {
+        {"SSE41", dnnl_cpu_isa_sse41},
+        {"AVX2", dnnl_cpu_isa_avx2},
+        {"AVX512_CORE", dnnl_cpu_isa_avx512_core},
+        {"AVX512_CORE_VNNI", dnnl_cpu_isa_avx512_core_vnni},
+        {"AVX512_CORE_BF16", dnnl_cpu_isa_avx512_core_bf16},
+        {"AVX512_CORE_FP16", dnnl_cpu_isa_avx512_core_fp16}};
+    const char* const limit = std::getenv("ONEDNN_MAX_CPU_ISA");
+    if (limit == nullptr) return;
+    const dnnl_cpu_isa_t used = dnnl_get_effective_cpu_isa();
+    const auto named = sets.find(limit);
+    if (named != sets.end() && named->second != used) GTEST_SKIP() << "this CPU has no " << limit;
+    const auto is_used = [&](const auto& set) { return set.second == used; };
+    if (named == sets.end() && std::any_of(sets.begin(), sets.end(), is_used))
+      GTEST_SKIP() << "a run of its own has this CPU's newest instruction set";
+  }
+};
+[[maybe_unused]] const ::testing::Environment* const kNotTwice =
+    ::testing::AddGlobalTestEnvironment(new NotTwice);
 
 struct Shape {
   int64_t batch, inputs, outputs, groups, size, kernel, stride, padding, dilation;

@@ -96,7 +96,7 @@ std::vector<std::byte> Erroneous() {
 
 TEST_F(Flooded, WorkIsSlowedByLittleMoreThanAFairShare) {
   e2e::SignalProcess(innocent_.pid(), SIGSTOP);  // a small flood itself
-  Innocent worker(socket(), Innocent::kLarge);
+  Innocent worker(socket(), Innocent::kLarge, "worker", std::chrono::microseconds(0));
   const View large = TensorView({1, 1}, {1 << 22}, ops::DType::kFloat32, 0, {0});
   const View out = TensorView({2, 1}, {1});
   const std::vector<std::pair<const char*, std::vector<std::vector<std::byte>>>> floods = {

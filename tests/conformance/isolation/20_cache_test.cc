@@ -60,7 +60,7 @@ class Cache : public ::testing::Test {
     UseKernels(daemon_.socket());
     innocent.ExpectUnharmed();
   }
-  e2e::DaemonProcess daemon_;
+  e2e::DaemonProcess daemon_{{}, e2e::KernelFiles::kOwn};
 };
 
 TEST_F(Cache, FilesThatWereChangedAreNotRun) {

@@ -27,6 +27,7 @@ void LiveForAWhile(const e2e::DaemonProcess& daemon) {
     Innocent innocent(daemon.socket());
     const Vitals before = Vitals::Of(daemon);
     EXPECT_EQ(before.sessions, 1);
+    UniqueFd silent = *client::ConnectSocket(daemon.socket());
     {
       const auto session = daemon.Connect();
       const Queue queue = session->DefaultQueue(0);
@@ -36,7 +37,6 @@ void LiveForAWhile(const e2e::DaemonProcess& daemon) {
       EXPECT_TRUE(end.Synchronize().ok());
       EXPECT_NEAR(static_cast<double>(*end.ElapsedNanoseconds(start)), 2e9, 1e9);
     }
-    UniqueFd silent = *client::ConnectSocket(daemon.socket());
     char byte;
     EXPECT_TRUE(e2e::Within(seconds(10), [&] { return recv(silent.get(), &byte, 1, MSG_DONTWAIT) == 0; }))
         << "it is dropped after 5 s";

@@ -93,7 +93,8 @@ class Work {
 
 }  // namespace
 
-void Innocent::Main(const std::string& socket, const std::string& name, int64_t size, Findings& findings) {
+void Innocent::Main(const std::string& socket, const std::string& name, int64_t size,
+                    std::chrono::microseconds pause, Findings& findings) {
   const auto fail = [&](const absl::Status& status) {
     std::snprintf(findings.error, sizeof(findings.error), "%s", status.ToString().c_str());
     ++findings.errors;
@@ -114,15 +115,17 @@ void Innocent::Main(const std::string& socket, const std::string& name, int64_t 
     findings.wrong += !*right;
     findings.microseconds[findings.timed++ % kMaxTimes] = took.count();
     ++findings.rounds;
+    if (pause.count() > 0) std::this_thread::sleep_for(pause);
   }
   new auto(*std::move(session));
 }
 
-Innocent::Innocent(const std::string& socket, int64_t size, const std::string& name)
+Innocent::Innocent(const std::string& socket, int64_t size, const std::string& name,
+                   std::chrono::microseconds pause)
     : findings_(static_cast<Findings*>(
           mmap(nullptr, sizeof(Findings), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
   XPUD_CHECK(findings_ != MAP_FAILED);
-  child_ = std::make_unique<Child>([&] { Main(socket, name, size, *findings_); });
+  child_ = std::make_unique<Child>([&] { Main(socket, name, size, pause, *findings_); });
   ExpectUnharmed();
   taken_ = findings_->timed;  // kernels were compiled
 }

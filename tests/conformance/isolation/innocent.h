@@ -18,9 +18,12 @@ class Innocent {
  public:
   // Size of its matrices, which determines the cost of a round.
   static constexpr int64_t kSmall = 64, kLarge = 512;
+  // Between two rounds. Without a pause it takes a core and half of the device from what the test does.
+  static constexpr std::chrono::microseconds kPause{500};
 
   // Returns when it has computed some rounds.
-  explicit Innocent(const std::string& socket, int64_t size = kSmall, const std::string& name = "innocent");
+  explicit Innocent(const std::string& socket, int64_t size = kSmall, const std::string& name = "innocent",
+                    std::chrono::microseconds pause = kPause);
   ~Innocent();
 
   // Checks that it makes progress within `limit`, and so far had no error and no wrong number.
@@ -41,7 +44,8 @@ class Innocent {
     float microseconds[kMaxTimes];  // ring buffer
   };
 
-  static void Main(const std::string& socket, const std::string& name, int64_t size, Findings& findings);
+  static void Main(const std::string& socket, const std::string& name, int64_t size,
+                   std::chrono::microseconds pause, Findings& findings);
 
   Findings* const findings_;
   uint64_t taken_ = 0;
