@@ -225,7 +225,7 @@ void DropUnusable(std::vector<stream::DeviceState>& devices) {
 lane::Lanes::Options LaneOptions(const Options& options, service::FlightDumps* dumps,
                                  service::Listener& listener) {
   lane::Lanes::Options lanes;
-  lanes.policy = scheduler::TenantShares::Create;
+  lanes.policy = scheduler::TenantShares::Maker(options.least_share);
   lanes.stall_ns = Reloader::StallAfterNs(options);
   if (dumps != nullptr)
     lanes.on_crash = [dumps](uint32_t device, const records::EndedSession& session) {
