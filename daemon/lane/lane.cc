@@ -319,7 +319,7 @@ bool Lane::RunSessions() {
       continue;
     }
     worked |= *ran;
-    turns_.GoesLast(turn);
+    if (!properties_.synchronous) turns_.GoesLast(turn);
   }
   turns_.RestIdle(now);
   return worked;

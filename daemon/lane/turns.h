@@ -62,7 +62,8 @@ class Turns {
       turn.idle_since_ns = now_ns;
   }
 
-  // One that ran has its next turn after the others: who is asked first gets what room a device has.
+  // One that ran has its next turn after the others: who is asked first gets the room that an asynchronous
+  // device has.
   void GoesLast(std::list<Turn>::iterator turn) {
     if (std::exchange(turn->ran, false)) awake_.splice(awake_.end(), awake_, turn);
   }

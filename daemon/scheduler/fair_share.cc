@@ -45,17 +45,20 @@ FairShare::Answer FairShare::Decide(const Account& account) {
   return Answer::kAwaitAnother;
 }
 
+void FairShare::HasWork(Account& account, uint64_t since_ns) {
+  if (std::exchange(account.has_work, true)) return;
+  ++with_work_;
+  if (floor_ns_ > kMaxCreditNs) account.used_ns = std::max(account.used_ns, floor_ns_ - kMaxCreditNs);
+  if (account.awaited) account.used_ns += std::min(since_ns - account.ended_ns, kMaxAwaitNs);
+  account.awaited = false;
+}
+
 void FairShare::Ran(Account& account, uint64_t start_ns, uint64_t end_ns) {
-  if (!account.has_work) {
-    if (floor_ns_ > kMaxCreditNs) account.used_ns = std::max(account.used_ns, floor_ns_ - kMaxCreditNs);
-    if (account.awaited) account.used_ns += std::min(start_ns - account.ended_ns, kMaxAwaitNs);
-    account.awaited = false;
-  }
+  HasWork(account, start_ns);
   const uint64_t took = end_ns - start_ns;
   account.used_ns += took * usual_weight_ / account.weight;
   account.typical_ns = std::max(took, account.typical_ns - account.typical_ns / 4);
   account.ended_ns = end_ns;
-  if (!std::exchange(account.has_work, true)) ++with_work_;
 }
 
 }  // namespace xpud::scheduler

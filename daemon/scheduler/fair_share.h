@@ -61,6 +61,8 @@ class FairShare {
   void BeginRound();
   // Whether a session with work, or not known to have none, may run a slice now.
   Answer Decide(const Account& account);
+  // The session has work, since `since_ns`, and all of this share must wait.
+  void HasWork(Account& account, uint64_t since_ns);
   // The session ran a slice, at this time.
   void Ran(Account& account, uint64_t start_ns, uint64_t end_ns);
   // The session was allowed to run and had nothing to do.

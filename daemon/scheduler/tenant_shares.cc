@@ -327,6 +327,10 @@ void TenantShares::HeldBack(Policy::Account& account) {
   SetWants(held, true);
   if (branch.held) EndHeld(branch, round_ns_);
   if (!held.answer) return;
+  if (traits_.synchronous && held.answer == HeldCause::kClass) {  // so it has its part when the class has one
+    branch.lane_sessions.HasWork(held.lane, round_ns_);
+    SiblingsOf(branch).lane.HasWork(*branch.lane, round_ns_);
+  }
   branch.held = held.answer;
   branch.held_since_ns = round_ns_;
   branch.holder = &held;
