@@ -44,6 +44,16 @@ TEST(CommandLine, MistakesAreNamed) {
               HasSubstr("trace, debug, info, warn, error"));
 }
 
+TEST(CommandLine, PercentagesHaveTwoDecimalsAtMost) {
+  EXPECT_EQ(Parse({})->options().least_share, 200u);
+  EXPECT_EQ(Parse({"--least-share", "0%"})->options().least_share, 0u);
+  EXPECT_EQ(Parse({"--least-share", "2.25%"})->options().least_share, 225u);
+  EXPECT_EQ(Parse({"--least-share", "30"})->options().least_share, 3'000u);
+  for (const char* wrong : {"", "%", "-1", "30.01%", "1.001", "nan", "inf", "2%%", "two", "1e300"}) {
+    EXPECT_THAT(Parse({"--least-share", wrong}).status().message(), HasSubstr("from 0% to 30%")) << wrong;
+  }
+}
+
 TEST(CommandLine, UsageNamesEachOptionWithItsDefault) {
   const std::string usage = UsageText();
   for (const OptionRow& row : OptionRows()) {

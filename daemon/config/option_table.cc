@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "daemon/config/byte_size.h"
 #include "daemon/config/value_types.h"
 #include "daemon/telemetry/endpoint.h"
@@ -129,6 +131,11 @@ std::vector<OptionRow> MakeRows() {
        .fallback = "claims end with the daemon",
        .example = "/var/lib/xpud",
        .type = Text(&Options::state_directory, "a path")},
+      {.name = "least-share",
+       .value = "PERCENT",
+       .help = "the part of a device's time that tenants of a class with work get at least, together, while "
+               "those of higher classes (realtime, interactive, batch) want all of it; 0%: nothing",
+       .type = Percent(&Options::least_share, 3'000)},
       {.name = "flight-dumps",
        .value = "PATH",
        .help = "a folder for files that say what a session did last, written when it ends by a fault or "
@@ -212,6 +219,32 @@ ValueType MetricsAddress(std::string Options::* member) {
     return absl::OkStatus();
   };
   return type;
+}
+
+namespace {
+
+std::string PercentText(uint32_t hundredths) {
+  std::string text = absl::StrCat(hundredths / 100);
+  if (hundredths % 100 != 0) absl::StrAppendFormat(&text, ".%02d", hundredths % 100);
+  return text + "%";
+}
+
+}  // namespace
+
+ValueType Percent(uint32_t Options::* member, uint32_t most) {
+  const std::string allowed =
+      absl::StrCat("a percentage from 0% to ", PercentText(most), " with at most two decimals");
+  return {allowed,
+          [=](Options& options, const std::string& text, Source) {
+            double percent = 0;
+            if (!absl::SimpleAtod(absl::StripSuffix(text, "%"), &percent)) return NotAllowed(text, allowed);
+            const double hundredths = std::round(percent * 100);
+            const bool fits = hundredths >= 0 && hundredths <= most;  // not: NaN
+            if (!fits || std::abs(percent * 100 - hundredths) > 1e-6) return NotAllowed(text, allowed);
+            options.*member = static_cast<uint32_t>(hundredths);
+            return absl::OkStatus();
+          },
+          [=](const Options& options) { return PercentText(options.*member); }, Copy(member)};
 }
 
 ValueType Mode(unsigned Options::* member) {

@@ -38,6 +38,7 @@ struct Options {
   std::string gateway_user;      // may set the tenant of a session; empty: only the daemon's user and root
   int kernel_limit = 4096;       // kept for each device
   int stall_after_seconds = 10;  // a session without progress is an event; 0: never
+  uint32_t least_share = 200;    // of each class with work, in hundredths of a per cent of a device's time
   uint64_t cache_limit = uint64_t{1} << 30;  // bytes of compiled kernels on disk
   std::string metrics_address;               // HOST:PORT, PORT or unix:PATH; empty: no metrics
   std::vector<TenantQuota> quotas;

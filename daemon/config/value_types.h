@@ -103,6 +103,9 @@ ValueType Choice(Word Options::* member, std::span<const std::string_view> words
 // An address for metrics (telemetry::CheckAddress).
 ValueType MetricsAddress(std::string Options::* member);
 
+// A percentage of 0 to `most`, with at most two decimals: "2.5%" or "2.5". In hundredths of a per cent.
+ValueType Percent(uint32_t Options::* member, uint32_t most);
+
 // The octal mode of a file.
 ValueType Mode(unsigned Options::* member);
 

@@ -25,7 +25,7 @@ constexpr int kIdlePolls = 64;  // before sleep is considered
 // Between two polls of a device, after the time that spin::kDeviceWatch states.
 constexpr std::chrono::microseconds kWatchPause{30};
 // Between two looks at other lanes that sessions wait for: doubles with each look.
-constexpr long kMinPeerPauseNs = 30'000, kMaxPeerPauseNs = 1'000'000;
+constexpr uint64_t kMinPeerPauseNs = 30'000, kMaxPeerPauseNs = 1'000'000;
 constexpr auto kMaxWaitAtEnd = std::chrono::seconds(2);
 
 // With the data 0: see Turns.
@@ -115,14 +115,23 @@ absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
                         const std::shared_ptr<transport::ServerTransport>& transport) {
   if (session->is_closed()) return absl::UnavailableError("the session is closed");
   if (Find(session->id()) != nullptr) return absl::AlreadyExistsError("the session uses this device already");
-  ASSIGN_OR_RETURN(auto opened,
-                   DeviceSession::Create(session, index_, state_, transport, registry_.table_space()));
+  const Tenant& tenant = session->peer().tenant;
+  const TimeGrant grant = options_.grant_of(tenant);
+  ASSIGN_OR_RETURN(auto opened, DeviceSession::Create(session, index_, state_, transport,
+                                                      registry_.table_space(), grant.priority));
   if (const auto quota = session->quota(index_)) state_.pool->ledger().SetQuota(opened->account(), quota);
   session->SetOpen(index_, transport);
   profiles_.Add(*opened);
-  const Tenant& tenant = session->peer().tenant;
-  turns_.Add(std::move(opened), policy_.Add(tenant, options_.grant_of(tenant)));
+  turns_.Add(std::move(opened), policy_.Add(tenant, grant));
   return absl::OkStatus();
+}
+
+void Lane::GrantChanged(const Tenant& tenant) {
+  const TimeGrant grant = options_.grant_of(tenant);
+  policy_.Change(tenant, grant);
+  turns_.ForEach([&](DeviceSession& session) {
+    if (session.peer().tenant == tenant) session.SetPriority(grant.priority);
+  });
 }
 
 void Lane::Close(uint64_t id, const std::string& reason, bool fault) {
@@ -131,6 +140,7 @@ void Lane::Close(uint64_t id, const std::string& reason, bool fault) {
   closed->transport().Close(reason, ends_ ? transport::kDaemonEnded : transport::kSessionClosed);
   profiles_.Remove(*closed);
   Archive(*closed, reason, fault);
+  closed->CountHeld(policy_.Held(turns_.AccountOf(id)));
   std::unique_ptr<DeviceSession> session = turns_.Remove(id);
   if (!EndSession(*session)) ending_.push_back(std::move(session));
 }
@@ -171,6 +181,7 @@ TenantTotals Lane::Tenants() const {
   turns_.ForEach([&](const DeviceSession& session) {
     TenantTotal& total = totals.Of(session.peer().tenant);
     total.counters[index_] += session.counters();
+    total.counters[index_].held += policy_.Held(turns_.AccountOf(session.id()));
     total.memory_bytes += session.allocated_bytes();
   });
   return totals;
@@ -250,27 +261,43 @@ bool Lane::RunTasks() {
   return true;
 }
 
+absl::Status Lane::HoldBack(Turns::Turn& turn, bool waits, uint64_t now_ns) {
+  ASSIGN_OR_RETURN(const bool has_commands, turn.session->HoldBack(now_ns, waits));
+  if (has_commands)
+    policy_.HeldBack(*turn.account);
+  else
+    policy_.WasIdle(*turn.account);
+  turn.waits = has_commands && waits;
+  held_back_ |= has_commands && !waits;
+  Turns::Took(turn, has_commands || turn.session->under_way(), now_ns);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> Lane::RunTurn(Turns::Turn& turn, uint64_t now_ns) {
   DeviceSession& session = *turn.session;
   const uint64_t before = session.counters().busy_ns;
   session.Poll();
-  switch (policy_.Decide(*turn.account)) {
+  const scheduler::Policy::Decision decision = policy_.Decide(*turn.account);
+  switch (decision.answer) {
     case scheduler::Policy::Answer::kHoldBack:
-      held_back_ = true;
-      session.HoldBack();
-      Turns::Took(turn, /*busy=*/true, now_ns);
+    case scheduler::Policy::Answer::kWait:
+      RETURN_IF_ERROR(HoldBack(turn, decision.answer == scheduler::Policy::Answer::kWait, now_ns));
       return session.counters().busy_ns != before;
     case scheduler::Policy::Answer::kAwaitAnother:
       return true;
     case scheduler::Policy::Answer::kRun:
       break;
   }
-  ASSIGN_OR_RETURN(const auto progress, session.Run(options_.slice_ns));
+  turn.waits = false;
+  ASSIGN_OR_RETURN(const auto progress, session.Run(decision.slice_ns, decision.window));
   const bool worked = progress == DeviceSession::Progress::kWorked;
   if (worked)
-    policy_.Ran(*turn.account, session.slice_began_ns(), session.slice_ended_ns());
+    policy_.Ran(*turn.account, session.work(), session.slice_began_ns(), session.slice_ended_ns());
+  else if (session.is_full())
+    policy_.IsFull(*turn.account);
   else
     policy_.WasIdle(*turn.account);
+  turn.ran = worked;
   Turns::Took(turn, worked || session.under_way(), now_ns);
   return worked || session.counters().busy_ns != before;
 }
@@ -283,13 +310,16 @@ bool Lane::RunSessions() {
   for (const Turns::Turn& turn : turns_.awake()) policy_.Update(*turn.account, turn.session->work());
   policy_.BeginRound(now);
   bool worked = false;
-  for (auto next = turns_.awake().begin(); next != turns_.awake().end();) {
-    Turns::Turn& turn = *next++;
-    const auto ran = RunTurn(turn, now);
-    if (ran.ok())
-      worked |= *ran;
-    else
-      CloseForFault(turn.session->id(), std::string(ran.status().message()));
+  auto next = turns_.awake().begin();
+  for (size_t left = turns_.awake().size(); left > 0; --left) {
+    const auto turn = next++;
+    const auto ran = RunTurn(*turn, now);
+    if (!ran.ok()) {
+      CloseForFault(turn->session->id(), std::string(ran.status().message()));
+      continue;
+    }
+    worked |= *ran;
+    if (!properties_.synchronous) turns_.GoesLast(turn);
   }
   turns_.RestIdle(now);
   return worked;
@@ -304,6 +334,22 @@ Lane::Pending Lane::FindPending() const {
     pending = Pending::kPeer;
   }
   return pending;
+}
+
+uint64_t Lane::MostSleepNs(Pending pending, uint64_t peer_pause_ns) const {
+  uint64_t most = UINT64_MAX;
+  if (pending == Pending::kPeer) {
+    most = peer_pause_ns;
+  } else if (stalls_.watches() && std::ranges::any_of(turns_.awake(), [](const Turns::Turn& turn) {
+               return turn.session->wait_state().since_ns != 0;
+             })) {
+    most = std::max(stalls_.period_ns(), uint64_t{100'000'000});
+  }
+  if (const uint64_t due = policy_.DueNs(); due != UINT64_MAX) {
+    const uint64_t now = NowNs();
+    most = std::min(most, due - std::min(due, now));
+  }
+  return most;
 }
 
 bool Lane::Sleep(const timespec* timeout) {
@@ -321,7 +367,7 @@ bool Lane::Sleep(const timespec* timeout) {
 void Lane::Main() {
   auto last_work = Clock::now();
   int idle_polls = 0;
-  long peer_pause_ns = kMinPeerPauseNs;
+  uint64_t peer_pause_ns = kMinPeerPauseNs;
   unsigned round = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
     bool worked = RunTasks();
@@ -348,16 +394,10 @@ void Lane::Main() {
     for (int i = 0; i < 16; ++i) transport::CpuRelax();
     // Both conditions: a thread that was off its core for a while has not observed that time as idle.
     if (idle_polls < kIdlePolls || spins) continue;
-    timespec pause = {0, peer_pause_ns};
-    const bool watched =
-        stalls_.watches() && std::ranges::any_of(turns_.awake(), [](const Turns::Turn& turn) {
-          return turn.session->wait_state().since_ns != 0;
-        });
-    if (watched && pending != Pending::kPeer) {
-      const uint64_t period = std::max(stalls_.period_ns(), uint64_t{100'000'000});
-      pause = {static_cast<time_t>(period / 1'000'000'000), static_cast<long>(period % 1'000'000'000)};
-    }
-    const bool arrived = Sleep(watched || pending == Pending::kPeer ? &pause : nullptr);
+    const uint64_t most = MostSleepNs(pending, peer_pause_ns);
+    const timespec pause = {static_cast<time_t>(most / 1'000'000'000),
+                            static_cast<long>(most % 1'000'000'000)};
+    const bool arrived = Sleep(most == UINT64_MAX ? nullptr : &pause);
     PollDevice();
     if (arrived) idle_polls = 0;
     peer_pause_ns = std::min(2 * peer_pause_ns, kMaxPeerPauseNs);

@@ -40,7 +40,6 @@ class Lane {
  public:
   struct Options {
     std::unique_ptr<scheduler::Policy> policy;  // which session runs next; not null
-    uint64_t slice_ns = 100'000;                // how long a session runs before the next one's turn
     uint64_t stall_ns = 0;  // a session without progress for this time is an event; 0: it is not
     // What a tenant is granted of the device's time: read when a session opens the device, and by
     // GrantChanged. Thread-safe.
@@ -84,8 +83,9 @@ class Lane {
                     const std::shared_ptr<transport::ServerTransport>& transport);
   // Closes a session's part on this device, if there is one. `fault`: because of what it did.
   void Close(uint64_t session, const std::string& reason, bool fault = false);
-  // What `grant_of` says of the tenant has changed.
-  void GrantChanged(const Tenant& tenant) { policy_.Change(tenant, options_.grant_of(tenant)); }
+  // What `grant_of` says of the tenant has changed. Queues that its sessions have keep their priority on the
+  // device; the lane's order is another one at once.
+  void GrantChanged(const Tenant& tenant);
   session::DeviceSession* Find(uint64_t session) const { return turns_.Find(session); }
   // Calls `visit` for each session, by id.
   void ForEach(absl::FunctionRef<void(const session::DeviceSession&)> visit) const { turns_.ForEach(visit); }
@@ -126,6 +126,8 @@ class Lane {
   std::string OthersAtWork(const session::DeviceSession& session) const;
   // Runs a slice of each session whose turn it is. Returns whether any command ran.
   bool RunSessions();
+  // The session must not run now: `waits`, its tenant, whoever else does.
+  absl::Status HoldBack(Turns::Turn& turn, bool waits, uint64_t now_ns);
   // Returns whether the session or the device worked, or will after another session.
   absl::StatusOr<bool> RunTurn(Turns::Turn& turn, uint64_t now_ns);
   // What may happen without waking the lane.
@@ -137,6 +139,9 @@ class Lane {
   Pending FindPending() const;
   // Sleeps until a task, a command or an alarm arrives. Returns false if `timeout` (null: none) passed first.
   bool Sleep(const timespec* timeout);
+  // How long the lane may sleep with this pending, at most `peer_pause_ns` if sessions wait for other lanes;
+  // UINT64_MAX: until something arrives.
+  uint64_t MostSleepNs(Pending pending, uint64_t peer_pause_ns) const;
 
   const Options options_;
   const uint32_t index_;
@@ -159,7 +164,7 @@ class Lane {
   scheduler::Policy& policy_;
   Turns turns_;
   bool ends_ = false;       // the daemon ends, and with it the sessions that are still open
-  bool held_back_ = false;  // a session in this round, in favour of another one
+  bool held_back_ = false;  // a session with commands in this round, in favour of another one
   // Closed, and the device still works for them.
   std::vector<std::unique_ptr<session::DeviceSession>> ending_;
   Alarm alarm_;                        // of the device, as epoll_ knows it

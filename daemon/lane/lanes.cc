@@ -14,16 +14,16 @@ absl::StatusOr<std::unique_ptr<Lanes>> Lanes::Create(std::vector<stream::DeviceS
   std::unique_ptr<Lanes> lanes(new Lanes(registry, std::move(options)));
   for (stream::DeviceState& device : devices) {
     const Options& common = lanes->options_;
-    Lane::Options of_lane = {.policy = common.policy(common.slice_ns),
-                             .slice_ns = common.slice_ns,
-                             .stall_ns = common.stall_ns,
-                             .grant_of = common.grant_of,
-                             .on_fault =
-                                 [raw = lanes.get()](uint64_t id, const std::string& reason) {
-                                   if (const auto session = raw->registry_.Find(id))
-                                     raw->Evict(*session, reason, /*fault=*/true);
-                                 },
-                             .on_crash = common.on_crash};
+    Lane::Options of_lane = {
+        .policy = common.policy(
+            {.slice_ns = common.slice_ns, .synchronous = device.device->properties().synchronous}),
+        .stall_ns = common.stall_ns,
+        .grant_of = common.grant_of,
+        .on_fault =
+            [raw = lanes.get()](uint64_t id, const std::string& reason) {
+              if (const auto session = raw->registry_.Find(id)) raw->Evict(*session, reason, /*fault=*/true);
+            },
+        .on_crash = common.on_crash};
     ASSIGN_OR_RETURN(auto lane, Lane::Create(std::move(device), static_cast<uint32_t>(lanes->size()),
                                              registry, std::move(of_lane)));
     lanes->lanes_.push_back(std::move(lane));

@@ -18,7 +18,7 @@ class Lanes {
  public:
   struct Options {
     // Makes the policy of each lane. REQUIRES: not null.
-    std::function<std::unique_ptr<scheduler::Policy>(uint64_t slice_ns)> policy = nullptr;
+    std::function<std::unique_ptr<scheduler::Policy>(const scheduler::Policy::Traits&)> policy = nullptr;
     uint64_t slice_ns = 100'000;
     uint64_t stall_ns = 0;  // as Lane::Options
     std::function<TimeGrant(const Tenant&)> grant_of = [](const Tenant&) { return TimeGrant{}; };  // likewise

@@ -77,15 +77,19 @@ void Turns::Wake(std::list<Turn>::iterator turn, uint64_t now_ns) {
 }
 
 bool Turns::PrepareSleep() {
-  for (const Turn& turn : awake_) turn.session->transport().SayAsleep();
+  for (const Turn& turn : awake_) {
+    if (!turn.waits) turn.session->transport().SayAsleep();
+  }
   if (!awake_.empty()) awake_.front().session->transport().BarrierBeforeSleep();
   bool arrived = false;
-  for (const Turn& turn : awake_) arrived |= turn.session->HasCommands();
+  for (const Turn& turn : awake_) arrived |= !turn.waits && turn.session->HasCommands();
   return arrived;
 }
 
 void Turns::EndSleep(uint64_t now_ns) {
-  for (const Turn& turn : awake_) turn.session->Awake(now_ns);
+  for (const Turn& turn : awake_) {
+    if (!turn.waits) turn.session->Awake(now_ns);
+  }
   if (!asleep_.empty()) WakeRungNow(now_ns);
 }
 

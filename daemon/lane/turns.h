@@ -7,6 +7,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "daemon/scheduler/policy.h"
@@ -26,6 +27,8 @@ class Turns {
     scheduler::Policy::Account* account;
     uint64_t idle_since_ns = 0;  // 0: it is not idle
     bool asleep = false;
+    bool ran = false;    // in this round
+    bool waits = false;  // it has commands, and its tenant may not run now
   };
 
   // Watches doorbells with `epoll`, whose other descriptors have the data 0.
@@ -40,6 +43,8 @@ class Turns {
     const auto found = by_id_.find(id);
     return found == by_id_.end() ? nullptr : found->second->session.get();
   }
+  // REQUIRES: the session is there.
+  const scheduler::Policy::Account& AccountOf(uint64_t id) const { return *by_id_.at(id)->account; }
   // Calls `visit` for each session, by id.
   void ForEach(absl::FunctionRef<void(session::DeviceSession&)> visit) const {
     for (const auto& [id, turn] : by_id_) visit(*turn->session);
@@ -57,6 +62,11 @@ class Turns {
       turn.idle_since_ns = now_ns;
   }
 
+  // One that ran has its next turn after the others: who is asked first gets the room that an asynchronous
+  // device has.
+  void GoesLast(std::list<Turn>::iterator turn) {
+    if (std::exchange(turn->ran, false)) awake_.splice(awake_.end(), awake_, turn);
+  }
   // Puts sessions to sleep that were idle for long, if it is time for that.
   void RestIdle(uint64_t now_ns);
   // Wakes those whose doorbells were signalled, if it is time for a look, or at once.
@@ -65,8 +75,8 @@ class Turns {
   }
   void WakeRungNow(uint64_t now_ns);
 
-  // The lane is about to sleep: tells all clients that doorbells are needed. Returns whether any session has
-  // commands; then the lane must not sleep.
+  // The lane is about to sleep: tells all clients that doorbells are needed, but for those whose commands
+  // wait anyway. Returns whether any other session has commands; then the lane must not sleep.
   bool PrepareSleep();
   // The lane woke up.
   void EndSleep(uint64_t now_ns);

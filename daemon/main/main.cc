@@ -230,7 +230,7 @@ lane::Lanes::Options LaneOptions(const Options& options, const session::Registry
                                  service::FlightDumps* dumps, service::Listener& listener) {
   lane::Lanes::Options lanes;
   lanes.grant_of = [&claims = registry.claims()](const Tenant& tenant) { return claims.GrantOf(tenant); };
-  lanes.policy = scheduler::TenantShares::Create;
+  lanes.policy = scheduler::TenantShares::Maker(options.least_share);
   lanes.stall_ns = Reloader::StallAfterNs(options);
   if (dumps != nullptr)
     lanes.on_crash = [dumps](uint32_t device, const records::EndedSession& session) {

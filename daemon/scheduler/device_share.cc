@@ -4,16 +4,18 @@
 
 namespace xpud::scheduler {
 
-void DeviceShare::Update(Account& account, const stream::DeviceWork& work) {
-  if (work.used_ns != account.counted_ns) {
+uint64_t DeviceShare::Update(Account& account, const stream::DeviceWork& work) {
+  const uint64_t more = work.used_ns - account.counted_ns;
+  if (more != 0) {
     if (work.ended_ns - account.work.ended_ns > kIdleForNs)
       account.used_ns = std::max(account.used_ns, floor_ns_);
-    account.used_ns += (work.used_ns - account.counted_ns) * TimeGrant::kNormalWeight / account.weight;
-    total_ns_ += work.used_ns - account.counted_ns;
+    account.used_ns += more * usual_weight_ / account.weight;
+    total_ns_ += more;
     account.counted_ns = work.used_ns;
   }
   account.work = work;
   ended_ns_ = std::max(ended_ns_, work.ended_ns);
+  return more;
 }
 
 stream::DeviceWork DeviceShare::Total() const {
@@ -26,18 +28,36 @@ stream::DeviceWork DeviceShare::Total() const {
   return total;
 }
 
+// One that waited goes on wanting when its next work begins; another one has paused between its works.
+void DeviceShare::Look(Account& account, uint64_t now_ns) {
+  const uint64_t since = account.work.occupied_since_ns;
+  const bool paused = since != account.occupied_since && !account.waited;
+  if (since == 0 && !account.waits)
+    account.wants_since = 0;
+  else if (account.wants_since == 0 || paused)
+    account.wants_since = since != 0 ? since : now_ns;
+  account.occupied_since = since;
+  account.waited = account.waits;
+}
+
 void DeviceShare::BeginRound(uint64_t now_ns) {
   least_used_ns_ = UINT64_MAX;
   uint64_t least_active_ns = UINT64_MAX;
-  for (const Account& account : accounts_) {
+  active_ = 0;
+  for (Account& account : accounts_) {
+    Look(account, now_ns);
     if (now_ns - account.work.ended_ns > kIdleForNs) continue;
+    ++active_;
     least_active_ns = std::min(least_active_ns, account.used_ns);
-    const uint64_t since = account.work.occupied_since_ns;
-    if (since != 0 && now_ns - since > kBusyForNs) least_used_ns_ = std::min(least_used_ns_, account.used_ns);
+    if (account.wants_since != 0 && now_ns - account.wants_since > kBusyForNs)
+      least_used_ns_ = std::min(least_used_ns_, account.used_ns);
   }
   if (least_active_ns != UINT64_MAX) floor_ns_ = std::max(floor_ns_, least_active_ns);
   if (least_used_ns_ == UINT64_MAX) return;
-  for (Account& account : accounts_) account.used_ns = std::min(account.used_ns, least_used_ns_ + kMaxDebtNs);
+  for (Account& account : accounts_) {
+    const uint64_t most = std::max(kMaxDebtNs, kMaxDebtNs * usual_weight_ / account.weight);
+    account.used_ns = std::min(account.used_ns, least_used_ns_ + most);
+  }
 }
 
 }  // namespace xpud::scheduler

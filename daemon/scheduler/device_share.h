@@ -8,6 +8,7 @@
 // kMaxDebtNs. REQUIRES: the lane's thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "daemon/scheduler/account_list.h"
@@ -25,15 +26,24 @@ class DeviceShare {
 
   // One session's use of the device.
   struct Account : AccountList<Account>::Entry {
-    uint32_t weight = TimeGrant::kNormalWeight;
-    uint64_t used_ns = 0;     // as it is compared: for a weight of kNormalWeight
-    uint64_t counted_ns = 0;  // of DeviceWork::used_ns
+    uint32_t weight = 0;
+    uint64_t used_ns = 0;      // as it is compared: for the usual weight
+    uint64_t counted_ns = 0;   // of DeviceWork::used_ns
+    bool waits = false;        // it has commands, and was held back
+    uint64_t wants_since = 0;  // since when it was always occupied, or waited; 0: it is neither
     stream::DeviceWork work = {};
+
+    // As of the last round:
+    uint64_t occupied_since = 0;
+    bool waited = false;
   };
 
-  Account& Add(uint32_t weight = TimeGrant::kNormalWeight) {
+  explicit DeviceShare(uint32_t usual_weight = TimeGrant::kNormalWeight) : usual_weight_(usual_weight) {}
+
+  // Its weight is the usual one, and may be changed at any time.
+  Account& Add() {
     Account& added = accounts_.Add();
-    added.weight = weight;
+    added.weight = usual_weight_;
     added.used_ns = floor_ns_;
     return added;
   }
@@ -43,16 +53,30 @@ class DeviceShare {
   void Wakes(Account& account) { accounts_.Wakes(account); }
 
   // Takes the device's work for the session. Called for each account, then BeginRound, then HoldsBack.
-  void Update(Account& account, const stream::DeviceWork& work);
+  // Returns the time that is new.
+  uint64_t Update(Account& account, const stream::DeviceWork& work);
   void BeginRound(uint64_t now_ns);
   // The work of all sessions, those that have gone included, as if they were one.
   stream::DeviceWork Total() const;
+  // Whether the device works for someone, and the work goes on.
+  static bool Works(const stream::DeviceWork& total, uint64_t now_ns) {
+    return total.occupied_since_ns != 0 &&
+           now_ns - std::min(std::max(total.occupied_since_ns, total.ended_ns), now_ns) < kIdleForNs;
+  }
+  // Whether one keeps the device busy.
+  bool keeps_busy() const { return least_used_ns_ != UINT64_MAX; }
+  // How many had work lately.
+  uint64_t active() const { return active_; }
   bool HoldsBack(const Account& account) const {
     return account.used_ns > kMaxAheadNs && account.used_ns - kMaxAheadNs > least_used_ns_;
   }
 
  private:
+  const uint32_t usual_weight_;
+  static void Look(Account& account, uint64_t now_ns);
+
   AccountList<Account> accounts_;
+  uint64_t active_ = 0;
   uint64_t total_ns_ = 0, ended_ns_ = 0;  // of all sessions, those that have gone included
   uint64_t least_used_ns_ = UINT64_MAX;   // of sessions that keep it busy; UINT64_MAX if none does
   uint64_t floor_ns_ = 0;                 // the highest value so far of the least used of all with work

@@ -24,23 +24,26 @@ absl::Status Breach(const char* what) { return absl::InvalidArgumentError(what);
 
 absl::StatusOr<std::unique_ptr<DeviceSession>> DeviceSession::Create(
     std::shared_ptr<Session> session, uint32_t device, stream::DeviceState& state,
-    std::shared_ptr<transport::ServerTransport> transport, handles::TableSpace& space) {
+    std::shared_ptr<transport::ServerTransport> transport, handles::TableSpace& space,
+    PriorityClass priority) {
   ASSIGN_OR_RETURN(stream::HostAccess access, stream::HostAccess::Create(*state.device, *transport));
-  std::unique_ptr<DeviceSession> made(
-      new DeviceSession(std::move(session), device, state, std::move(transport), space, std::move(access)));
-  RETURN_IF_ERROR(made->OpenQueue(0, 0));
+  std::unique_ptr<DeviceSession> made(new DeviceSession(
+      std::move(session), device, state, std::move(transport), space, priority, std::move(access)));
+  RETURN_IF_ERROR(made->OpenQueue(0));
   return made;
 }
 
 DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, stream::DeviceState& state,
                              std::shared_ptr<transport::ServerTransport> transport,
-                             handles::TableSpace& space, stream::HostAccess access)
+                             handles::TableSpace& space, PriorityClass priority, stream::HostAccess access)
     : session_(std::move(session)),
       device_(device),
       state_(state),
       transport_(std::move(transport)),
       access_(std::move(access)),
+      priority_(priority),
       meter_(state.device->properties().synchronous, counters_),
+      prediction_(state.device->properties().peak),
       reader_(*transport_),
       buffers_(space, session_->peer().tenant),
       memories_(*state.device, session_->id()),
@@ -62,10 +65,11 @@ DeviceSession::~DeviceSession() {
   });
 }
 
-absl::Status DeviceSession::OpenQueue(uint32_t id, int priority) {
-  ASSIGN_OR_RETURN(auto device, state_.device->CreateQueue(priority, session_->id()));
-  queues_.Open(id, std::move(device),
-               {state_, *transport_, access_, buffers_, errors_, counters_, work_, busy_queues_, notes_});
+absl::Status DeviceSession::OpenQueue(uint32_t id) {
+  ASSIGN_OR_RETURN(auto device, state_.device->CreateQueue(priority_, session_->id()));
+  queues_.Open(
+      id, std::move(device),
+      {state_, *transport_, access_, buffers_, errors_, counters_, work_, prediction_, busy_queues_, notes_});
   return absl::OkStatus();
 }
 
@@ -125,8 +129,21 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::RestIdle(uint64_t now_ns)
   return Progress::kIdle;
 }
 
-absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
+absl::StatusOr<bool> DeviceSession::HoldBack(uint64_t now_ns, bool waits) {
+  meter_.HeldBack();
+  awaits_device_ = awaits_peer_ = false;
+  const bool has_commands = !reader_.empty() || transport_->HasCommands();
+  tenant_waits_ = waits && has_commands;
+  // What it has on the device ends meanwhile.
+  if (transport_->TakeWaitRequest() != 0) announcer_.ClientWaits();
+  if (announcer_.has_unannounced() && announcer_.IsDue(now_ns, has_commands)) RETURN_IF_ERROR(Announce());
+  return has_commands;
+}
+
+absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns,
+                                                           const stream::InFlightWindow& window) {
   const uint64_t start = NowNs();
+  if (std::exchange(tenant_waits_, false)) progress_ns_ = start;
   Poll();
   if (transport_->TakeWaitRequest() != 0) announcer_.ClientWaits();
   const bool looks = reader_.empty();
@@ -140,7 +157,7 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
   work_.waited_ns = meter_.Begin(start);
   if (looks) recorder_->Arrived(start - work_.waited_ns);
   uint64_t now = start;
-  ASSIGN_OR_RETURN(const Progress progress, RunCommands(now, slice_ns));
+  ASSIGN_OR_RETURN(const Progress progress, RunCommands(now, slice_ns, window));
   if (meter_.ran() != 0) progress_ns_ = now;
   if (announcer_.IsDue(now, !reader_.empty())) RETURN_IF_ERROR(Announce());
   Poll();
@@ -153,14 +170,15 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
   return progress;
 }
 
-absl::StatusOr<DeviceSession::Progress> DeviceSession::RunCommands(uint64_t& now_ns, uint64_t slice_ns) {
+absl::StatusOr<DeviceSession::Progress> DeviceSession::RunCommands(uint64_t& now_ns, uint64_t slice_ns,
+                                                                   const stream::InFlightWindow& window) {
   const uint64_t start = now_ns;
   const bool timed = recorder_->profiling(start);
   awaits_device_ = awaits_peer_ = false;
   for (int since_look = 1; !reader_.empty() && now_ns - start < slice_ns; ++since_look) {
     const wire::CommandHeader header = reader_.Header();
     const Queue* const queue = queues_.Find(header.queue);
-    if (queue != nullptr && !queue->completion->HasRoom()) {
+    if (queue != nullptr && !(work_.HasRoom(window) && queue->completion->HasRoom())) {
       awaits_device_ = true;
       return meter_.ran() == 0 ? Progress::kStalled : Progress::kWorked;
     }
@@ -214,6 +232,7 @@ void DeviceSession::Prepare(const wire::CommandHeader& header, bool timed) {
 DeviceSession::WaitState DeviceSession::wait_state() const {
   WaitState state{.has_commands = !reader_.empty(), .device_works = announcer_.IsUnderWay()};
   if (!state.has_commands && !state.device_works) return state;
+  if (tenant_waits_ && !state.device_works) return state;
   state.since_ns = progress_ns_;
   if (!state.has_commands) return state;
   if (awaits_device_) {
@@ -337,7 +356,7 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::ReleaseMemory(Bytes bytes)
 absl::StatusOr<DeviceSession::Outcome> DeviceSession::CreateQueue(Bytes bytes, uint32_t id) {
   wire::CreateQueueCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  RETURN_IF_ERROR(OpenQueue(id, command.priority));
+  RETURN_IF_ERROR(OpenQueue(id));
   return Outcome::kDone;
 }
 

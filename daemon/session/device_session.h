@@ -25,6 +25,7 @@
 #include "daemon/stream/queue_table.h"
 #include "daemon/stream/rerun.h"
 #include "daemon/tenant/counters.h"
+#include "daemon/tenant/time_grant.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/commands.h"
 
@@ -32,10 +33,13 @@ namespace xpud::session {
 
 class DeviceSession {
  public:
-  // Opens `device` for the session, and makes its queue 0.
+  // Opens `device` for the session, and makes its queue 0. `priority`: of its queues on the device.
   static absl::StatusOr<std::unique_ptr<DeviceSession>> Create(
       std::shared_ptr<Session> session, uint32_t device, stream::DeviceState& state,
-      std::shared_ptr<transport::ServerTransport> transport, handles::TableSpace& space);
+      std::shared_ptr<transport::ServerTransport> transport, handles::TableSpace& space,
+      PriorityClass priority = PriorityClass::kInteractive);
+  // Of queues that are made from now on.
+  void SetPriority(PriorityClass priority) { priority_ = priority; }
   // Gives everything back. REQUIRES: End returned true, or the device does nothing more for it.
   ~DeviceSession();
   DeviceSession(const DeviceSession&) = delete;
@@ -48,12 +52,15 @@ class DeviceSession {
   };
   // Runs commands until there are none or about `slice_ns` have passed. An error is a breach of protocol: the
   // caller closes the session.
-  absl::StatusOr<Progress> Run(uint64_t slice_ns);
+  // `window`: what it may have on an asynchronous device.
+  absl::StatusOr<Progress> Run(uint64_t slice_ns, const stream::InFlightWindow& window = {});
   // Takes what the device has reported. Run does so, too.
   void Poll();
   // Whether the device works for it, will take its next command, or it waits for another device. Nothing
   // wakes the lane then, so Run must be called again soon.
   bool under_way() const { return announcer_.IsUnderWay() || awaits_device_ || awaits_peer_; }
+  // Whether its next command waits until less of the session is on the device.
+  bool is_full() const { return awaits_device_; }
   // Whether its next command waits for another device of the session, and nothing else is under way.
   bool awaits_peer_only() const { return awaits_peer_ && !announcer_.IsUnderWay() && !awaits_device_; }
   // The lane woke up. No command had waited: the first one woke it.
@@ -63,8 +70,11 @@ class DeviceSession {
   }
   // Whether commands have arrived that it can run. A session that waits runs none, whatever arrives.
   bool HasCommands() { return reader_.empty() && transport_->HasCommands(); }
-  // Skipped in this round in favour of another session.
-  void HoldBack() { meter_.HeldBack(); }
+  // Must not run in this round. `waits`: because of what its tenant is granted, whoever else runs; then it is
+  // no stall. Returns whether it has commands.
+  absl::StatusOr<bool> HoldBack(uint64_t now_ns, bool waits);
+  // How long it was held back in all, as the policy counts it. At the end of the session.
+  void CountHeld(const HeldTimes& held) { counters_.held = held; }
   // Takes no more commands. Returns whether the device does nothing more for it; call it again until then.
   bool End();
   // The device does nothing more for this session.
@@ -113,10 +123,11 @@ class DeviceSession {
 
   DeviceSession(std::shared_ptr<Session> session, uint32_t device, stream::DeviceState& state,
                 std::shared_ptr<transport::ServerTransport> transport, handles::TableSpace& space,
-                stream::HostAccess access);
+                PriorityClass priority, stream::HostAccess access);
   // Runs the commands that were taken, until one stalls or about `slice_ns` have passed. `now_ns`: the last
   // reading of the clock.
-  absl::StatusOr<Progress> RunCommands(uint64_t& now_ns, uint64_t slice_ns);
+  absl::StatusOr<Progress> RunCommands(uint64_t& now_ns, uint64_t slice_ns,
+                                       const stream::InFlightWindow& window);
   void Prepare(const wire::CommandHeader& header, bool timed);
   // A profiled command has run, in this queue; null: it made or destroyed its queue.
   void NoteWork(const stream::Queue* queue);
@@ -129,7 +140,7 @@ class DeviceSession {
   // Runs the command that `header` starts. Returns as OpStream::Run.
   absl::StatusOr<Outcome> RunCommand(const wire::CommandHeader& header);
   absl::Status Announce();
-  absl::Status OpenQueue(uint32_t id, int priority);
+  absl::Status OpenQueue(uint32_t id);
 
   absl::StatusOr<Outcome> Allocate(Bytes bytes, stream::Queue& queue);
   absl::StatusOr<Outcome> Free(Bytes bytes);
@@ -147,10 +158,12 @@ class DeviceSession {
   stream::DeviceState& state_;
   const std::shared_ptr<transport::ServerTransport> transport_;
   const stream::HostAccess access_;
+  PriorityClass priority_;
 
   SessionCounters counters_;
   TurnMeter meter_;
-  stream::DeviceWork work_;   // of an asynchronous device
+  stream::DeviceWork work_;  // of an asynchronous device
+  stream::Prediction prediction_;
   uint64_t busy_queues_ = 0;  // bit q: see Completion::Context
   uint64_t notes_ = 0;        // see stream::Lineage
   CommandReader reader_;
@@ -171,6 +184,7 @@ class DeviceSession {
   uint64_t progress_ns_ = 0;    // when a command last ran or ended
   bool awaits_device_ = false;  // the next command's queue has no room; nothing wakes the lane once it has
   bool awaits_peer_ = false;    // the next command waits for another device
+  bool tenant_waits_ = false;   // its tenant may not run
   bool ending_ = false;         // takes no more commands
   bool abandoned_ = false;      // the device does nothing more
 };

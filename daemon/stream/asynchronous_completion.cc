@@ -11,6 +11,7 @@ namespace {
 
 // The work that a queue has in flight: as much as others may wait for, but enough to keep the device busy.
 constexpr double kMaxAheadNs = 10e6, kMinInFlight = 8;
+constexpr double kHostByteNs = 0.05;  // of a copy from or to the host: 20 GB/s
 
 double Bytes(const kernels::Operand& operand) {
   if (!operand.present || operand.immediate) return 0;
@@ -35,20 +36,46 @@ AsynchronousCompletion::AsynchronousCompletion(const Context& context, executor:
 
 absl::Status AsynchronousCompletion::Submitted(uint64_t sequence, uint64_t sent_ns, bool takes_long) {
   submitted_ = sequence;
-  if (sent_ns_ == 0) {
-    sent_ns_ = sent_ns;
-    arrived_ns_ = sent_ns - std::min(context_.work.waited_ns, sent_ns);
+  if (unfenced_.sent_ns == 0) {
+    unfenced_.sent_ns = sent_ns;
+    unfenced_.arrived_ns = sent_ns - std::min(context_.work.waited_ns, sent_ns);
   }
-  ++unfenced_;
+  ++unfenced_.commands;
   ++commands_in_flight_;
+  CountInFlight();
   if (uint64_t& since = context_.work.occupied_since_ns; since == 0) since = sent_ns;
   return takes_long ? Fence() : absl::OkStatus();
+}
+
+void AsynchronousCompletion::CountInFlight() {
+  const double ideal_ns = std::exchange(ideal_ns_, 0);
+  if (ideal_ns == 0) return;
+  const uint64_t predicted_ns = context_.prediction.Corrected(ideal_ns);
+  const bool is_long = predicted_ns >= DeviceWork::kLongNs;
+  unfenced_.alone &= context_.state.in_flight_ns == context_.work.in_flight_ns;
+  unfenced_.ideal_ns += ideal_ns;
+  unfenced_.predicted_ns += predicted_ns;
+  unfenced_.long_commands += is_long;
+  in_flight_ns_ += predicted_ns;
+  long_in_flight_ += is_long;
+  context_.work.in_flight_ns += predicted_ns;
+  context_.work.long_in_flight += is_long;
+  context_.state.in_flight_ns += predicted_ns;
+}
+
+void AsynchronousCompletion::Ended(uint64_t predicted_ns, uint64_t long_commands) {
+  in_flight_ns_ -= predicted_ns;
+  long_in_flight_ -= long_commands;
+  context_.work.in_flight_ns -= predicted_ns;
+  context_.work.long_in_flight -= long_commands;
+  context_.state.in_flight_ns -= predicted_ns;
 }
 
 absl::Status AsynchronousCompletion::Fence() {
   if (fenced_ == submitted_) return absl::OkStatus();
   if (absl::Status written = WriteFence(in_flight_.done_word()); !written.ok()) return written;
-  fenced_work_.push_back({submitted_, std::exchange(sent_ns_, 0), arrived_ns_, std::exchange(unfenced_, 0)});
+  unfenced_.last = submitted_;
+  fenced_work_.push_back(std::exchange(unfenced_, {}));
   context_.busy_queues |= uint64_t{1} << id_;
   return absl::OkStatus();
 }
@@ -101,18 +128,24 @@ void AsynchronousCompletion::HandleTrouble() {
 
 void AsynchronousCompletion::CountTime(uint64_t done, uint64_t now_ns) {
   uint64_t sent = 0, commands = 0;
+  double ideal_ns = 0;
+  bool alone = context_.state.in_flight_ns == context_.work.in_flight_ns;
   for (; !fenced_work_.empty() && fenced_work_.front().last <= done; fenced_work_.pop_front()) {
     const Work& work = fenced_work_.front();
     if (sent == 0) sent = work.sent_ns;
     if (work.commands != 0)
       context_.counters.latency.Add(now_ns - std::min(work.arrived_ns, now_ns), work.commands);
     commands += work.commands;
+    ideal_ns += work.ideal_ns;
+    alone &= work.alone;
+    Ended(work.predicted_ns, work.long_commands);
   }
   context_.work.ended_ns = now_ns;
   if (commands == 0) return;
   const uint64_t took = context_.state.time.Charge(sent, now_ns);
   context_.counters.busy_ns += took;
   context_.work.used_ns += took;
+  if (alone && ideal_ns != 0) context_.prediction.Learn(ideal_ns, took);
   context_.counters.duration.Add(took / commands, commands);
   commands_in_flight_ -= commands;
   command_ns_ += (static_cast<double>(took) / static_cast<double>(commands) - command_ns_) / 8;
@@ -150,12 +183,20 @@ Completion::Launch AsynchronousCompletion::Launched(uint64_t sequence, const Che
   if (in_flight_.has_reporters()) lineage_.Note(sequence, op);
   const kernels::OpCall& call = op.call;
   constexpr double kBytes = 1 << 26, kOperations = 8.6e9;
-  double bytes = 0;
+  double bytes = 0, operations = 0;
   for (const auto& operands : {call.outputs, call.inputs}) {
     for (const kernels::Operand& operand : operands) bytes += Bytes(operand);
   }
-  const bool computes_long = ops::DescriptorOf(*call.row).cost != nullptr && ops::CostOf(call) > kOperations;
-  return {.takes_long = bytes > kBytes || computes_long, .fault = std::nullopt};
+  if (ops::DescriptorOf(*call.row).cost != nullptr) operations = ops::CostOf(call);
+  const bool half = !call.outputs.empty() && ops::SizeOf(call.outputs.front().dtype) == 2;
+  ideal_ns_ = context_.prediction.Ideal(bytes, operations, half);
+  return {.takes_long = bytes > kBytes || operations > kOperations, .fault = std::nullopt};
+}
+
+void AsynchronousCompletion::Moved(uint64_t bytes, bool host) {
+  const auto moved = static_cast<double>(bytes);
+  ideal_ns_ = host ? Prediction::kLaunchNs + moved * kHostByteNs
+                   : context_.prediction.Ideal(2 * moved, 0, /*half=*/false);
 }
 
 void AsynchronousCompletion::Copied(uint64_t sequence, handles::Buffer* source, handles::Buffer& target,

@@ -14,6 +14,7 @@
 #include "daemon/stream/device_state.h"
 #include "daemon/stream/host_access.h"
 #include "daemon/stream/op.h"
+#include "daemon/stream/prediction.h"
 #include "daemon/stream/queue_errors.h"
 #include "daemon/tenant/counters.h"
 #include "kernels/api/op_call.h"
@@ -32,6 +33,7 @@ class Completion {
     QueueErrors& errors;
     SessionCounters& counters;
     DeviceWork& work;
+    Prediction& prediction;
     uint64_t& busy_queues;  // bit q: queue q has a fence that was not reported yet; Completion keeps it
     uint64_t& notes;        // see Lineage
   };
@@ -74,7 +76,9 @@ class Completion {
   };
   // The command's kernels were launched. REQUIRES: its outputs are not marked as written yet.
   virtual Launch Launched(uint64_t sequence, const CheckedOp& op) = 0;
-  // A copy was appended; see Lineage::NoteCopy.
+  // A copy was appended. `host`: from or to host memory.
+  virtual void Moved(uint64_t bytes, bool host) = 0;
+  // A copy to a buffer was appended; see Lineage::NoteCopy.
   virtual void Copied(uint64_t sequence, handles::Buffer* source, handles::Buffer& target, bool fills) = 0;
 
   virtual absl::Status WriteTimestamp(uint32_t slot) = 0;

@@ -63,6 +63,7 @@ void CopyStream::Finish(const absl::Status& status, Buffer* source, Buffer* targ
     if (target != nullptr) buffers_.PoisonSkipped(target->allocation, fault);
     return;
   }
+  queue.completion->Moved(bytes, source == nullptr || target == nullptr);
   if (target == nullptr) return;
   queue.completion->Copied(command.sequence, source, *target, bytes == target->bytes);
   Allocation& written = target->allocation;
@@ -109,7 +110,7 @@ absl::Status CopyStream::Download(std::span<const std::byte> bytes, Queue& queue
   if (status.ok()) status = queue.device->Copy(target, *source, download.bytes);
   if (status.ok()) buffer->allocation.last_read = command.sequence;
   if (status.ok()) counters_.downloaded_bytes += download.bytes;
-  Finish(status, buffer, nullptr, 0, queue, command);
+  Finish(status, buffer, nullptr, download.bytes, queue, command);
   return absl::OkStatus();
 }
 

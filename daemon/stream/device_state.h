@@ -16,6 +16,7 @@ struct DeviceState {
   std::unique_ptr<memory::Pool> pool;
   std::unique_ptr<kernels::KernelLibrary> library;
   DeviceTime time;
+  uint64_t in_flight_ns = 0;  // of all sessions; see DeviceWork
   // Identifies the last contents that a buffer got; see memory::Allocation::content.
   uint64_t last_content = 0;
   // Counters since the daemon started.

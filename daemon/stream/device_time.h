@@ -27,12 +27,27 @@ class DeviceTime {
   uint64_t busy_ns_ = 0;
 };
 
+// How much work a session may have on the device. It may always have one command there.
+struct InFlightWindow {
+  uint64_t ns = UINT64_MAX;  // by prediction; UINT64_MAX: as much as its queues take
+  bool one_long = false;     // nothing is begun beside a long command (DeviceWork::kLongNs)
+};
+
 // The work of an asynchronous device for one session.
 struct DeviceWork {
+  static constexpr uint64_t kLongNs = 500'000;
+
   uint64_t waited_ns = 0;          // how long the commands of this turn had waited for it
   uint64_t used_ns = 0;            // total time charged
   uint64_t ended_ns = 0;           // when work was last found to have ended
   uint64_t occupied_since_ns = 0;  // since when some was always in flight; 0: none is
+  uint64_t in_flight_ns = 0;       // what is in flight, as predicted
+  uint64_t long_in_flight = 0;     // commands of it that are predicted to take kLongNs or more
+
+  bool HasRoom(const InFlightWindow& window) const {
+    if (window.ns == UINT64_MAX || in_flight_ns == 0) return true;
+    return in_flight_ns < window.ns && !(window.one_long && long_in_flight != 0);
+  }
 };
 
 }  // namespace xpud::stream

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "daemon/tenant/held_times.h"
 #include "proto/base/histogram.h"
 
 namespace xpud {
@@ -28,6 +29,7 @@ struct SessionCounters {
   // until they were known to have completed; and how long they took on the device. Those that ran, or ended,
   // between two readings of the clock share the time.
   Histogram queue_wait, latency, duration;
+  HeldTimes held;
 
   SessionCounters& operator+=(const SessionCounters& other) {
 #define XPUD_ADD(name) name += other.name;
@@ -36,6 +38,7 @@ struct SessionCounters {
     queue_wait += other.queue_wait;
     latency += other.latency;
     duration += other.duration;
+    held += other.held;
     return *this;
   }
 

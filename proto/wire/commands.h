@@ -115,7 +115,7 @@ struct ReserveCommand {  // asks for so much credit in all; UINT64_MAX: for the 
 };
 struct CreateQueueCommand {  // header.queue is the new queue's id
   CommandHeader header;
-  int32_t priority;
+  int32_t priority;  // has no effect: the daemon gives all queues of a session the priority of its class
   uint32_t reserved;
 };
 struct DestroyQueueCommand {

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/executor/api/peak_rates.h"
 #include "daemon/executor/api/sensors.h"
+#include "daemon/tenant/time_grant.h"
 #include "kernels/api/kernel_store.h"
 #include "proto/transport/transport.h"
 
@@ -102,8 +103,10 @@ class Device {
   // Poll, unless the device is destroyed first. `owner` is the session that shares the memory.
   using ImportDone = std::function<void(absl::StatusOr<std::unique_ptr<HostMemory>>)>;
   virtual void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) = 0;
-  // `owner` is the session that is charged for the queue's work.
-  virtual absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) = 0;
+  // `owner` is the session that is charged for the queue's work; of a device that has priorities, the queue
+  // gets that of the session's class.
+  virtual absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(PriorityClass priority,
+                                                                   uint64_t owner) = 0;
   // Compiles a module's text to the driver's machine code, which is kept on disk. Thread-safe.
   virtual absl::StatusOr<std::string> Assemble(const std::string& text) = 0;
 

@@ -111,6 +111,19 @@ absl::Status CheckRunsKernels(const DeviceProperties& properties,
 constexpr ze_external_memory_export_desc_t kExported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
                                                         nullptr, ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
 
+// Level Zero has three levels, for three classes.
+ze_command_queue_priority_t PriorityOf(PriorityClass priority) {
+  switch (priority) {
+    case PriorityClass::kRealtime:
+      return ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH;
+    case PriorityClass::kInteractive:
+      return ZE_COMMAND_QUEUE_PRIORITY_NORMAL;
+    case PriorityClass::kBatch:
+      break;
+  }
+  return ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_LOW;
+}
+
 }  // namespace
 
 // Imported memory has the same address on the device as in this process.
@@ -343,16 +356,18 @@ std::vector<Verdict> LevelZeroDevice::Poll() {
   return verdicts;
 }
 
-absl::StatusOr<std::unique_ptr<DeviceQueue>> LevelZeroDevice::CreateQueue(int priority, uint64_t owner) {
+absl::StatusOr<std::unique_ptr<DeviceQueue>> LevelZeroDevice::CreateQueue(PriorityClass priority,
+                                                                          uint64_t owner) {
   return CreateList(priority, owner);
 }
 
-absl::StatusOr<std::unique_ptr<LevelZeroQueue>> LevelZeroDevice::CreateList(int priority, uint64_t owner) {
+absl::StatusOr<std::unique_ptr<LevelZeroQueue>> LevelZeroDevice::CreateList(PriorityClass priority,
+                                                                            uint64_t owner) {
   ze_command_queue_desc_t desc = {};
   desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
   desc.flags = XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER;
   desc.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
-  desc.priority = priority < 0 ? ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH : ZE_COMMAND_QUEUE_PRIORITY_NORMAL;
+  desc.priority = PriorityOf(priority);
   ze_command_list_handle_t list;
   ze_result_t result = zeCommandListCreateImmediate(context_, device_, &desc, &list);
   // Drivers without our functions ignore the flag. The validation layer of API 1.4 does not know it.
@@ -404,7 +419,7 @@ absl::StatusOr<std::string> LevelZeroDevice::Assemble(const std::string& text) {
 // Uses a list and a device object of its own, because the lane's thread uses this object.
 absl::StatusOr<uint64_t> LevelZeroDevice::RunHostKernel(const kernels::Launch& launch) {
   ASSIGN_OR_RETURN(auto device, OpenAgain());
-  ASSIGN_OR_RETURN(auto list, device->CreateList(0));
+  ASSIGN_OR_RETURN(auto list, device->CreateList(PriorityClass::kInteractive));
   std::vector<const void*> arguments(launch.arguments(), launch.arguments() + launch.argument_count());
   arguments.push_back(nullptr);
   return list->RunHostKernel(launch.kernel(), arguments);

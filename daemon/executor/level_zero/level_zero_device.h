@@ -32,7 +32,7 @@ class LevelZeroDevice final : public Device {
   absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) override;
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override;
-  absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
+  absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(PriorityClass priority, uint64_t owner) override;
   absl::StatusOr<std::string> Assemble(const std::string& text) override;
   absl::StatusOr<uint64_t> RunHostKernel(const kernels::Launch& launch) override;
   void Forget(std::vector<const kernels::Kernel*>& kernels) override;
@@ -41,7 +41,7 @@ class LevelZeroDevice final : public Device {
   // Sets a function that is called on any thread when Poll has something to do. Call before StartImport.
   void SetWake(std::function<void()> wake);
   // `owner`: the session that is closed if the list's work takes the device down.
-  absl::StatusOr<std::unique_ptr<LevelZeroQueue>> CreateList(int priority, uint64_t owner = 0);
+  absl::StatusOr<std::unique_ptr<LevelZeroQueue>> CreateList(PriorityClass priority, uint64_t owner = 0);
   // Opens the same device once more, for another thread.
   absl::StatusOr<std::unique_ptr<LevelZeroDevice>> OpenAgain() const;
 

@@ -154,7 +154,7 @@ class CompilerServer {
  private:
   // Library calls report a lost device with codes of their own.
   bool IsLost() {
-    if (list_ == nullptr) list_ = device_.CreateList(0).value_or(nullptr);
+    if (list_ == nullptr) list_ = device_.CreateList(PriorityClass::kInteractive).value_or(nullptr);
     return list_ == nullptr || absl::IsUnavailable(list_->Synchronize(0));
   }
 
@@ -183,7 +183,7 @@ class CompilerServer {
     }
     const kernels::Kernel& kernel = Find(input.data() + header.module_at, input.data() + header.entry_at);
     if (list_ == nullptr) {
-      ASSIGN_OR_RETURN(list_, device_.CreateList(0));
+      ASSIGN_OR_RETURN(list_, device_.CreateList(PriorityClass::kInteractive));
     }
     return list_->RunHostKernel(kernel, arguments);
   }
@@ -242,7 +242,7 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
   LevelZeroDevice& device = *devices[static_cast<size_t>(index)];
   RETURN_IF_ERROR(device.CheckShares());
   // Creates the device's context now, not with the first work.
-  RETURN_IF_ERROR(device.CreateList(0).status());
+  RETURN_IF_ERROR(device.CreateList(PriorityClass::kInteractive).status());
   std::vector<std::pair<std::unique_ptr<LevelZeroDevice>, PrivateRing>> workers;
   for (int i = 0; i < rings; ++i) {
     const int fd = kFirstRingFd + 2 * i;

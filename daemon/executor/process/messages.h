@@ -11,6 +11,7 @@
 #include "daemon/executor/api/peak_rates.h"
 #include "daemon/executor/process/sensor_exchange.h"
 #include "daemon/executor/process/times_exchange.h"
+#include "daemon/tenant/time_grant.h"
 #include "kernels/api/launch.h"
 #include "proto/transport/handshake.h"
 
@@ -65,7 +66,7 @@ struct Message {
     } load;
     struct {
       uint64_t first;  // the number of its first piece of work; see DeviceQueue::appended
-      int32_t priority;
+      PriorityClass priority;
     } create;
     std::byte unused[48];  // the payload begins at a multiple of the alignment in the ring
   };

@@ -67,7 +67,8 @@ absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::Import(const transpor
   return memory_->Import(memory);
 }
 
-absl::StatusOr<std::unique_ptr<DeviceQueue>> ProcessDevice::CreateQueue(int priority, uint64_t owner) {
+absl::StatusOr<std::unique_ptr<DeviceQueue>> ProcessDevice::CreateQueue(PriorityClass priority,
+                                                                        uint64_t owner) {
   ASSIGN_OR_RETURN(const uint32_t slot, queues_.FindFree());
   auto queue = std::make_unique<ProcessQueue>(rings_, kernels_, queues_, slot, owner, priority);
   if (!memory_->IsComplete(owner)) queue->Rewind(0);  // held back like its owner's other queues

@@ -49,7 +49,7 @@ class ProcessDevice final : public Device {
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override {
     memory_->StartImport(memory, owner, std::move(done));
   }
-  absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
+  absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(PriorityClass priority, uint64_t owner) override;
   absl::StatusOr<std::string> Assemble(const std::string& text) override;          // thread-safe
   absl::StatusOr<uint64_t> RunHostKernel(const kernels::Launch& launch) override;  // thread-safe
   void Forget(std::vector<const kernels::Kernel*>& kernels) override;

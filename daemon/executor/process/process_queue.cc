@@ -26,7 +26,7 @@ void ForEachMessage(std::span<const std::byte> messages, Visit visit) {
 }  // namespace
 
 ProcessQueue::ProcessQueue(ExecutorRings& rings, KernelTable& kernels, QueueSlots& slots, uint32_t slot,
-                           uint64_t owner, int priority)
+                           uint64_t owner, PriorityClass priority)
     : rings_(rings),
       kernels_(kernels),
       slots_(slots),

@@ -14,6 +14,7 @@
 #include "daemon/executor/process/kernel_table.h"
 #include "daemon/executor/process/message_buffer.h"
 #include "daemon/executor/process/queue_slots.h"
+#include "daemon/tenant/time_grant.h"
 
 namespace xpud::executor::process {
 
@@ -23,7 +24,7 @@ class ProcessQueue final : public DeviceQueue {
 
   // Takes a free slot of `slots`. What it is made with outlives it.
   ProcessQueue(ExecutorRings& rings, KernelTable& kernels, QueueSlots& slots, uint32_t slot, uint64_t owner,
-               int priority);
+               PriorityClass priority);
   ~ProcessQueue() override;
   ProcessQueue(const ProcessQueue&) = delete;
   ProcessQueue& operator=(const ProcessQueue&) = delete;
@@ -93,7 +94,7 @@ class ProcessQueue final : public DeviceQueue {
   const uint32_t slot_;
   const size_t ring_;
   const uint64_t owner_;
-  const int priority_;
+  const PriorityClass priority_;
   const uint64_t* done_ = nullptr;
   CommandLog log_;
   size_t sent_ = 0;  // count of sent commands of the log

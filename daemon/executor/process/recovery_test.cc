@@ -47,7 +47,8 @@ class RecoveryTest : public ::testing::Test {
     recovery_->Resume();
   }
   std::unique_ptr<ProcessQueue> Queue(uint64_t owner) {
-    return std::make_unique<ProcessQueue>(rings_, kernels_, slots_, *slots_.FindFree(), owner, 0);
+    return std::make_unique<ProcessQueue>(rings_, kernels_, slots_, *slots_.FindFree(), owner,
+                                          PriorityClass::kInteractive);
   }
   void Work(ProcessQueue& queue) { ASSERT_TRUE(queue.Zero(&memory_, 8).ok()); }
   // The work that this executor was given, as slots of queues. Probes are answered.

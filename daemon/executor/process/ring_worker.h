@@ -13,6 +13,7 @@
 #include "daemon/executor/process/private_ring.h"
 #include "daemon/executor/process/recordings.h"
 #include "daemon/executor/process/time_keeper.h"
+#include "daemon/tenant/time_grant.h"
 #include "proto/base/spin.h"
 
 namespace xpud::executor::process {
@@ -41,7 +42,7 @@ class RingWorker {
   using Clock = std::chrono::steady_clock;
   struct Queue {
     std::unique_ptr<LevelZeroQueue> list;  // null: could not be created yet
-    int32_t priority = 0;
+    PriorityClass priority = PriorityClass::kInteractive;
     bool busy = false;    // may have work in flight
     uint64_t number = 0;  // of its next piece of work
   };

@@ -111,7 +111,7 @@ void MemoryDevice::StartImport(const transport::SharedBytes& memory, uint64_t, I
   done(Import(memory));
 }
 
-absl::StatusOr<std::unique_ptr<executor::DeviceQueue>> MemoryDevice::CreateQueue(int, uint64_t) {
+absl::StatusOr<std::unique_ptr<executor::DeviceQueue>> MemoryDevice::CreateQueue(PriorityClass, uint64_t) {
   return std::make_unique<Queue>(*this);
 }
 

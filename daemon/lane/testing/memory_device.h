@@ -19,7 +19,8 @@ class MemoryDevice final : public executor::Device {
   absl::StatusOr<std::unique_ptr<executor::HostMemory>> AllocateHost(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<executor::HostMemory>> Import(const transport::SharedBytes& memory) override;
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override;
-  absl::StatusOr<std::unique_ptr<executor::DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
+  absl::StatusOr<std::unique_ptr<executor::DeviceQueue>> CreateQueue(PriorityClass priority,
+                                                                     uint64_t owner) override;
   absl::StatusOr<std::string> Assemble(const std::string& text) override;
   absl::StatusOr<uint64_t> RunHostKernel(const kernels::Launch& launch) override;
   void Forget(std::vector<const kernels::Kernel*>& kernels) override { kernels.clear(); }

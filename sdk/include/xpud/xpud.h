@@ -225,7 +225,8 @@ class Session {
   const ops::RowSet& rows() const;
   // REQUIRES: `device` < devices().size(); otherwise the process aborts.
   Queue DefaultQueue(uint32_t device) const;
-  // Creates a further queue. A lower priority runs first: 0 is normal, -1 high.
+  // Creates a further queue. `priority` (0: normal, -1: high) has no effect: on the device, all queues have
+  // the priority of the class that an operator has given to this tenant.
   absl::StatusOr<Queue> CreateQueue(uint32_t device, int priority = 0);
   absl::Status DestroyQueue(const Queue& queue);
   // Allocates `bytes` of host memory (0 is allowed), uninitialised. Freed memory is reused. New memory takes

@@ -14,7 +14,7 @@ class _OnXpud(type):
 
 
 class Stream(metaclass=_OnXpud):
-    """An in-order queue of work on one device. priority: lower runs first; 0 is normal, -1 is high."""
+    """An in-order queue of work on one device. priority is kept and has no effect: an operator sets whose work goes first."""
 
     base = torch.Stream
 
