@@ -29,6 +29,7 @@
 #include "daemon/scheduler/guarantee.h"
 #include "daemon/scheduler/lower_work.h"
 #include "daemon/scheduler/policy.h"
+#include "daemon/tenant/nice.h"
 #include "proto/base/clock.h"
 
 namespace xpud::scheduler {
@@ -57,6 +58,7 @@ class TenantShares final : public Policy {
   Policy::Account& Add(const Tenant& tenant, const TimeGrant& grant) override;
   void Remove(Policy::Account& account) override;
   void Change(const Tenant& tenant, const TimeGrant& grant) override;
+  void SetWeight(Policy::Account& account, uint32_t weight) override;
   void Update(Policy::Account& account, const stream::DeviceWork& work) override;
   void BeginRound(uint64_t now_ns) override;
   Decision Decide(Policy::Account& account) override;
@@ -85,7 +87,9 @@ class TenantShares final : public Policy {
   struct Account;
   // A tenant that has sessions, or owes time.
   struct Branch {
-    explicit Branch(const TenantShares& shares) : lane_sessions(shares.traits_.slice_ns, shares.now_ns_) {}
+    explicit Branch(const TenantShares& shares)
+        : lane_sessions(shares.traits_.slice_ns, shares.now_ns_, kSessionWeight),
+          device_sessions(kSessionWeight) {}
 
     TimeGrant grant;
     FairShare::Account* lane = nullptr;  // among its siblings
