@@ -20,7 +20,7 @@ TimeGrant GrantOf(uint32_t tenant) {
 }
 
 void Decisions(benchmark::State& state, bool synchronous) {
-  TenantShares shares({.synchronous = synchronous}, TenantShares::kLeastShare, [] { return now_ns; });
+  TenantShares shares({.synchronous = synchronous}, TenantShares::kMinShare, [] { return now_ns; });
   const auto count = static_cast<uint32_t>(state.range(0));
   std::vector<Policy::Account*> accounts;
   for (uint32_t s = 0; s < count; ++s)

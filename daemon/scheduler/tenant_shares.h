@@ -36,7 +36,7 @@ namespace xpud::scheduler {
 
 class TenantShares final : public Policy {
  public:
-  static constexpr uint32_t kLeastShare = 200;  // of each class with work, in hundredths of a per cent
+  static constexpr uint32_t kMinShare = 200;  // of each class with work, in hundredths of a per cent
   // What may be in flight on an asynchronous device: of all lower classes together while a higher one is
   // active, and of each tenant while several of a class contend.
   static constexpr uint64_t kBelowNs = 1'000'000, kAmongEqualsNs = 2'000'000;
@@ -45,7 +45,7 @@ class TenantShares final : public Policy {
   // Of a tenant that left owing time, the debt is kept, so that it gets no more by coming back.
   static constexpr size_t kMaxDebtors = 1024;
 
-  static std::unique_ptr<Policy> Create(const Traits& traits) { return Maker(kLeastShare)(traits); }
+  static std::unique_ptr<Policy> Create(const Traits& traits) { return Maker(kMinShare)(traits); }
   // Makes policies with another `least_share`; 0: a class with work may starve those below it.
   static std::function<std::unique_ptr<Policy>(const Traits&)> Maker(uint32_t least_share) {
     return [least_share](const Traits& traits) {

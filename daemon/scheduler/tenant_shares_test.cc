@@ -129,13 +129,13 @@ class TenantSharesTest : public ::testing::Test {
     return static_cast<double>(had) / static_cast<double>(all);
   }
 
-  void Use(bool synchronous, uint32_t least_share = TenantShares::kLeastShare) {
+  void Use(bool synchronous, uint32_t least_share = TenantShares::kMinShare) {
     shares_ = std::make_unique<TenantShares>(Policy::Traits{.slice_ns = kSliceNs, .synchronous = synchronous},
                                              least_share, [] { return now_ns; });
   }
 
   std::unique_ptr<TenantShares> shares_ = std::make_unique<TenantShares>(
-      Policy::Traits{.slice_ns = kSliceNs}, TenantShares::kLeastShare, [] { return now_ns; });
+      Policy::Traits{.slice_ns = kSliceNs}, TenantShares::kMinShare, [] { return now_ns; });
   std::map<const Policy::Account*, size_t> order_;
   uint64_t began_ns_ = 1000 * kMs;
   uint64_t rounds_ = 0;
