@@ -25,6 +25,8 @@ class RemoteSession {
   bool resumable() const { return resumable_; }
   const transport::Welcome& welcome() const { return connection_.welcome; }
 
+  // As transport::SessionSocket::SetNice.
+  absl::Status SetNice(uint32_t nice) const { return connection_.socket->SetNice(nice); }
   // Opens a device. `seat` lives as long as the session. Returns InvalidArgument if the device does not
   // exist or is open.
   absl::StatusOr<SessionRelay*> Open(uint32_t device, Seat seat);

@@ -49,6 +49,14 @@ std::string ResumableSessions::Add(std::shared_ptr<RemoteSession> session, Cut c
   return key;
 }
 
+absl::StatusOr<std::shared_ptr<RemoteSession>> ResumableSessions::Find(const std::string& key,
+                                                                       const std::string& tenant) {
+  MutexLock lock(mutex_);
+  const auto found = entries_.find(key);
+  if (found == entries_.end() || found->second.session->tenant() != tenant) return Gone();
+  return found->second.session;
+}
+
 absl::StatusOr<std::shared_ptr<RemoteSession>> ResumableSessions::Attach(const std::string& key,
                                                                          const std::string& tenant,
                                                                          uint32_t device, Cut cut) {

@@ -38,6 +38,8 @@ class ResumableSessions {
   // (any more).
   absl::StatusOr<std::shared_ptr<RemoteSession>> Attach(const std::string& key, const std::string& tenant,
                                                         uint32_t device, Cut cut);
+  // The tenant's session of `key`. Returns NotFound as Attach.
+  absl::StatusOr<std::shared_ptr<RemoteSession>> Find(const std::string& key, const std::string& tenant);
   // The stream of the device was lost. A session that cannot be resumed ends; another one ends a while after
   // its last stream.
   void Detach(const std::string& key, uint32_t device);

@@ -74,6 +74,12 @@ absl::Status StreamServer::Begin(const std::string& tenant, const v1::ClientHead
 
 absl::Status StreamServer::Continue(const std::string& tenant, const v1::ClientHead& greeting,
                                     ServerCall& call) {
+  if (greeting.has_nice()) {
+    ASSIGN_OR_RETURN(const auto lowered, sessions_.Find(greeting.key(), tenant));
+    RETURN_IF_ERROR(lowered->SetNice(greeting.nice()));
+    call.Write(Serialize(ServerFrame()));
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const auto session,
                    sessions_.Attach(greeting.key(), tenant, greeting.device(), [&call] { call.Cancel(); }));
   const absl::StatusOr<ServerFrame> answer = AnswerTo(*session, greeting);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/tenant/nice.h"
 #include "proto/base/clock.h"
 #include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
@@ -123,6 +124,7 @@ absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
   session->SetOpen(index_, transport);
   profiles_.Add(*opened);
   turns_.Add(std::move(opened), policy_.Add(tenant, grant));
+  NiceChanged(*session);
   return absl::OkStatus();
 }
 
@@ -132,6 +134,11 @@ void Lane::GrantChanged(const Tenant& tenant) {
   turns_.ForEach([&](DeviceSession& session) {
     if (session.peer().tenant == tenant) session.SetPriority(grant.priority);
   });
+}
+
+void Lane::NiceChanged(const session::Session& session) {
+  if (Find(session.id()) != nullptr)
+    policy_.SetWeight(turns_.AccountOf(session.id()), WeightOfNice(session.nice()));
 }
 
 void Lane::Close(uint64_t id, const std::string& reason, bool fault) {

@@ -86,6 +86,8 @@ class Lane {
   // What `grant_of` says of the tenant has changed. Queues that its sessions have keep their priority on the
   // device; the lane's order is another one at once.
   void GrantChanged(const Tenant& tenant);
+  // The session's nice has changed.
+  void NiceChanged(const session::Session& session);
   session::DeviceSession* Find(uint64_t session) const { return turns_.Find(session); }
   // Calls `visit` for each session, by id.
   void ForEach(absl::FunctionRef<void(const session::DeviceSession&)> visit) const { turns_.ForEach(visit); }

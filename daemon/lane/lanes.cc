@@ -35,6 +35,13 @@ Lanes::~Lanes() {
   for (const auto& lane : lanes_) lane->Stop();
 }
 
+absl::StatusOr<uint32_t> Lanes::SetNice(const std::shared_ptr<session::Session>& session, uint32_t nice,
+                                        bool may_raise) const {
+  ASSIGN_OR_RETURN(const uint32_t before, session->SetNice(nice, may_raise));
+  for (const auto& lane : lanes_) lane->Post([&lane = *lane, session] { lane.NiceChanged(*session); });
+  return before;
+}
+
 void Lanes::Close(session::Session& session, const std::string& reason, bool fault) const {
   registry_.Close(session, reason, fault);
   for (const auto& lane : lanes_)

@@ -42,6 +42,9 @@ class Lanes {
   Lane& operator[](uint32_t device) const { return *lanes_[device]; }
   session::Registry& registry() const { return registry_; }
 
+  // As Session::SetNice, on all devices. Thread-safe.
+  absl::StatusOr<uint32_t> SetNice(const std::shared_ptr<session::Session>& session, uint32_t nice,
+                                   bool may_raise) const;
   // Closes a session on all devices.
   void Close(session::Session& session, const std::string& reason, bool fault = false) const;
   // Like Close, for a session whose client has not left.

@@ -44,7 +44,7 @@ class Turns {
     return found == by_id_.end() ? nullptr : found->second->session.get();
   }
   // REQUIRES: the session is there.
-  const scheduler::Policy::Account& AccountOf(uint64_t id) const { return *by_id_.at(id)->account; }
+  scheduler::Policy::Account& AccountOf(uint64_t id) const { return *by_id_.at(id)->account; }
   // Calls `visit` for each session, by id.
   void ForEach(absl::FunctionRef<void(session::DeviceSession&)> visit) const {
     for (const auto& [id, turn] : by_id_) visit(*turn->session);

@@ -43,6 +43,8 @@ class Policy {
   virtual void Remove(Account& account) = 0;
   // The tenant, if it has sessions, is granted something else.
   virtual void Change(const Tenant& tenant, const TimeGrant& grant) = 0;
+  // What the session weighs beside the others of its tenant, of which most have kSessionWeight.
+  virtual void SetWeight(Account& account, uint32_t weight) = 0;
   // Called before each round of turns: Update for each session, then BeginRound.
   virtual void Update(Account& account, const stream::DeviceWork& work) = 0;
   virtual void BeginRound(uint64_t now_ns) = 0;

@@ -73,6 +73,10 @@ void TenantShares::Change(const Tenant& tenant, const TimeGrant& grant) {
   if (const auto found = tenants_.find(tenant); found != tenants_.end()) SetGrant(found->second, grant);
 }
 
+void TenantShares::SetWeight(Policy::Account& account, uint32_t weight) {
+  Of(account).lane.weight = Of(account).device.weight = weight;
+}
+
 void TenantShares::Remove(Policy::Account& account) {
   Account& removed = Of(account);
   Branch& branch = removed.branch;

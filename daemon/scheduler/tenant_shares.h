@@ -29,13 +29,14 @@
 #include "daemon/scheduler/guarantee.h"
 #include "daemon/scheduler/lower_work.h"
 #include "daemon/scheduler/policy.h"
+#include "daemon/tenant/nice.h"
 #include "proto/base/clock.h"
 
 namespace xpud::scheduler {
 
 class TenantShares final : public Policy {
  public:
-  static constexpr uint32_t kLeastShare = 200;  // of each class with work, in hundredths of a per cent
+  static constexpr uint32_t kMinShare = 200;  // of each class with work, in hundredths of a per cent
   // What may be in flight on an asynchronous device: of all lower classes together while a higher one is
   // active, and of each tenant while several of a class contend.
   static constexpr uint64_t kBelowNs = 1'000'000, kAmongEqualsNs = 2'000'000;
@@ -44,7 +45,7 @@ class TenantShares final : public Policy {
   // Of a tenant that left owing time, the debt is kept, so that it gets no more by coming back.
   static constexpr size_t kMaxDebtors = 1024;
 
-  static std::unique_ptr<Policy> Create(const Traits& traits) { return Maker(kLeastShare)(traits); }
+  static std::unique_ptr<Policy> Create(const Traits& traits) { return Maker(kMinShare)(traits); }
   // Makes policies with another `least_share`; 0: a class with work may starve those below it.
   static std::function<std::unique_ptr<Policy>(const Traits&)> Maker(uint32_t least_share) {
     return [least_share](const Traits& traits) {
@@ -57,6 +58,7 @@ class TenantShares final : public Policy {
   Policy::Account& Add(const Tenant& tenant, const TimeGrant& grant) override;
   void Remove(Policy::Account& account) override;
   void Change(const Tenant& tenant, const TimeGrant& grant) override;
+  void SetWeight(Policy::Account& account, uint32_t weight) override;
   void Update(Policy::Account& account, const stream::DeviceWork& work) override;
   void BeginRound(uint64_t now_ns) override;
   Decision Decide(Policy::Account& account) override;
@@ -85,7 +87,9 @@ class TenantShares final : public Policy {
   struct Account;
   // A tenant that has sessions, or owes time.
   struct Branch {
-    explicit Branch(const TenantShares& shares) : lane_sessions(shares.traits_.slice_ns, shares.now_ns_) {}
+    explicit Branch(const TenantShares& shares)
+        : lane_sessions(shares.traits_.slice_ns, shares.now_ns_, kSessionWeight),
+          device_sessions(kSessionWeight) {}
 
     TimeGrant grant;
     FairShare::Account* lane = nullptr;  // among its siblings

@@ -129,13 +129,13 @@ class TenantSharesTest : public ::testing::Test {
     return static_cast<double>(had) / static_cast<double>(all);
   }
 
-  void Use(bool synchronous, uint32_t least_share = TenantShares::kLeastShare) {
+  void Use(bool synchronous, uint32_t least_share = TenantShares::kMinShare) {
     shares_ = std::make_unique<TenantShares>(Policy::Traits{.slice_ns = kSliceNs, .synchronous = synchronous},
                                              least_share, [] { return now_ns; });
   }
 
   std::unique_ptr<TenantShares> shares_ = std::make_unique<TenantShares>(
-      Policy::Traits{.slice_ns = kSliceNs}, TenantShares::kLeastShare, [] { return now_ns; });
+      Policy::Traits{.slice_ns = kSliceNs}, TenantShares::kMinShare, [] { return now_ns; });
   std::map<const Policy::Account*, size_t> order_;
   uint64_t began_ns_ = 1000 * kMs;
   uint64_t rounds_ = 0;
@@ -441,6 +441,14 @@ TEST_F(TenantSharesTest, GrantsChangeLive) {
   EXPECT_NEAR(LaneSeconds(clients, 3)[2][2], 50, 2);
 }
 
+TEST_F(TenantSharesTest, ASessionThatLowersItselfGetsLessOfItsTenantsPart) {
+  std::vector<Client> clients = {Add(1, kMs / 10), Add(1, kMs / 10), Add(2, kMs / 10)};
+  shares_->SetWeight(*clients[1].account, WeightOfNice(5));
+  RunLaneFor(clients, 20 * kSecond);
+  EXPECT_NEAR(Part(clients, 2, 1), 0.5, 0.01);
+  EXPECT_NEAR(Part(clients, 1, 1) / Part(clients, 0, 2), 0.32768 / 1.32768, 0.01);
+}
+
 TEST_F(TenantSharesTest, ManyChangesDoNotRefillACap) {
   std::vector<Client> clients = {Add(1, kMs / 10, 0, {.most = 30 * kPerCent})};
   uint32_t weight = 0;
@@ -551,6 +559,13 @@ TEST_F(OnDevice, ACapHoldsInEachSecondAlsoOnAnIdleDevice) {
     }
     for (const Client& client : clients) shares_->Remove(*client.account);
   }
+}
+
+TEST_F(OnDevice, ASessionThatLowersItselfGetsLess) {
+  std::vector<Client> clients = {Add(1, kMs / 10), Add(1, kMs / 10)};
+  shares_->SetWeight(*clients[1].account, WeightOfNice(10));
+  RunDeviceFor(clients, 20 * kSecond);
+  EXPECT_NEAR(Part(clients, 1, 1), 0.1074 / 1.1074, 0.02);
 }
 
 TEST_F(OnDevice, SharesHoldOverShortTimes) {

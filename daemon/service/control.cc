@@ -108,6 +108,7 @@ void Fill(const session::Session& session, v1::Session& out) {
   out.set_tenant(tenant.Text());
   out.set_client_name(session.peer().name);
   out.set_age_ns(NowNs() - session.opened_ns());
+  out.set_nice(session.nice());
   out.set_host_memory_bytes(session.host_memories()->bytes());
   SessionCounters().CopyTo(out);
 }
@@ -243,6 +244,13 @@ class Control::Service final : public v1::Control::Service {
         times.set_device(device);
         times.set_tenant(name);
         Fill(counters.queue_wait, *times.mutable_queue_wait());
+        Fill(counters.held.for_lower, *times.mutable_for_lower());
+        for (size_t cause = 0; cause < kHeldCauses; ++cause) {
+          if (counters.held.ns[cause] == 0) continue;
+          v1::HeldTime& held = *times.add_held();
+          held.set_cause(kHeldCauseNames[cause]);
+          held.set_ns(counters.held.ns[cause]);
+        }
         Fill(counters.latency, *times.mutable_latency());
         Fill(counters.duration, *times.mutable_duration());
       }
@@ -273,6 +281,16 @@ class Control::Service final : public v1::Control::Service {
     });
     work.CopyTo(*out);
     lanes_.Evict(**session, "session closed by an operator");
+    return grpc::Status::OK;
+  }
+  grpc::Status SetNice(grpc::ServerContext*, const v1::SetNiceRequest* request,
+                       v1::SetNiceResponse* out) override {
+    const auto session = FindSession(request->session());
+    if (!session.ok()) return ToGrpc(session.status());
+    const auto before = lanes_.SetNice(*session, request->nice(), /*may_raise=*/true);
+    if (!before.ok()) return ToGrpc(before.status());
+    out->set_before(*before);
+    out->set_nice(request->nice());
     return grpc::Status::OK;
   }
   grpc::Status SetDrain(grpc::ServerContext*, const v1::SetDrainRequest* request,

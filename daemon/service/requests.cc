@@ -51,6 +51,9 @@ absl::Status Requests::Receive(uint64_t key, const Connection& client) {
       return StartProfile(key, client, request);
     case transport::RequestKind::kStopProfile:
       return StopProfile(key, client, request.id);
+    case transport::RequestKind::kSetNice:
+      Answer(key, request.id, lanes_.SetNice(client.session, request.id, /*may_raise=*/false).status());
+      return absl::OkStatus();
   }
   return absl::InvalidArgumentError(kInvalidMessage);
 }

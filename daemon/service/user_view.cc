@@ -172,6 +172,18 @@ class UserView::Service final : public v1::Control::Service {
     lanes_.Evict(*session, "session closed by its user, with xpuctl kill");
     return status;
   }
+  grpc::Status SetNice(grpc::ServerContext*, const v1::SetNiceRequest* request,
+                       v1::SetNiceResponse* out) override {
+    pace_.Wait();
+    const auto session = FindOwn(request->session());
+    if (session == nullptr)
+      return ToGrpc(absl::InvalidArgumentError(absl::StrCat("there is no session ", request->session())));
+    const auto before = lanes_.SetNice(session, request->nice(), /*may_raise=*/false);
+    if (!before.ok()) return ToGrpc(before.status());
+    out->set_before(*before);
+    out->set_nice(request->nice());
+    return grpc::Status::OK;
+  }
   grpc::Status SetDrain(grpc::ServerContext*, const v1::SetDrainRequest*, v1::SetDrainResponse*) override {
     return Deny("drain the daemon");
   }

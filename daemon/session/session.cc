@@ -1,5 +1,7 @@
 #include "daemon/session/session.h"
 
+#include "daemon/tenant/nice.h"
+
 #include <atomic>
 #include <utility>
 
@@ -19,6 +21,14 @@ void Session::SetOpen(uint32_t device, const std::shared_ptr<transport::ServerTr
   MutexLock lock(mutex_);
   open_devices_ |= uint64_t{1} << device;
   transports_[device] = transport;
+}
+
+absl::StatusOr<uint32_t> Session::SetNice(uint32_t nice, bool may_raise) {
+  uint32_t now = nice_.load();
+  do {
+    if (absl::Status allowed = CheckNice(now, nice, may_raise); !allowed.ok()) return allowed;
+  } while (!nice_.compare_exchange_weak(now, nice));
+  return now;
 }
 
 void Session::SetQuota(uint32_t device, std::optional<uint64_t> bytes) {

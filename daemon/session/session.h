@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "daemon/handles/host_memory.h"
 #include "daemon/tenant/tenant.h"
 #include "proto/base/mutex.h"
@@ -54,6 +55,11 @@ class Session {
   void SetQuota(uint32_t device, std::optional<uint64_t> bytes);
   std::optional<uint64_t> quota(uint32_t device) const;
 
+  // How far it has lowered itself. The lanes must be told of a change: Lane::NiceChanged.
+  uint32_t nice() const { return nice_.load(); }
+  // Returns the nice that it had, or CheckNice's error.
+  absl::StatusOr<uint32_t> SetNice(uint32_t nice, bool may_raise);
+
   // Marks the session as closed. Returns whether it was not before.
   bool Close() { return !closed_.exchange(true); }
   bool is_closed() const { return closed_.load(); }
@@ -65,6 +71,7 @@ class Session {
   const uint64_t opened_ns_;
   const std::shared_ptr<handles::HostMemories> host_memories_;
   std::atomic<bool> closed_{false};
+  std::atomic<uint32_t> nice_{0};
 
   mutable Mutex mutex_;
   uint64_t open_devices_ ABSL_GUARDED_BY(mutex_) = 0;  // bit d

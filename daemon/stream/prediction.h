@@ -30,13 +30,13 @@ class Prediction {
   // as its end takes to be seen.
   void Learn(double ideal_ns, uint64_t took_ns) {
     const auto took = static_cast<double>(took_ns);
-    const double found = std::clamp(took / ideal_ns, 1 / kMostFactor, kMostFactor);
+    const double found = std::clamp(took / ideal_ns, 1 / kMaxFactor, kMaxFactor);
     factor_ += (found - factor_) / 8 * std::min(1.0, took / kTellingNs);
   }
 
  private:
   static constexpr double kTellingNs = 1e6;
-  static constexpr double kMostFactor = 100;
+  static constexpr double kMaxFactor = 100;
 
   static double Known(uint64_t rate, double fallback) {
     return rate == 0 ? fallback : static_cast<double>(rate);

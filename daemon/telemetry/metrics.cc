@@ -265,12 +265,30 @@ void WriteTimes(const v1::GetStatusResponse& snapshot, Exposition& out) {
       {{"xpud_command_duration_seconds", Type::kHistogram, Scale::kNanoseconds,
         "How long commands took on the device."},
        &v1::TenantTimes::duration},
+      {{"xpud_claim_wait_for_lower_seconds", Type::kHistogram, Scale::kNanoseconds,
+        "How long work that began after a pause waited for work of lower classes."},
+       &v1::TenantTimes::for_lower},
   };
   for (const Times& times : kTimes) {
     out.Begin(times.family);
     for (const v1::TenantTimes& tenant : snapshot.tenant_times()) {
       Write({{"hw_id", std::to_string(tenant.device())}, {"tenant", tenant.tenant()}},
             (tenant.*times.histogram)(), out);
+    }
+  }
+}
+
+void WriteHeld(const v1::GetStatusResponse& snapshot, Exposition& out) {
+  out.Begin(
+      {"xpud_claim_held_seconds_total", Type::kCounter, Scale::kNanoseconds,
+       "Time in which the tenant had commands and was held back: by higher classes and guarantees (class), "
+       "its cap, or because it is paused."});
+  for (const v1::TenantTimes& tenant : snapshot.tenant_times()) {
+    for (const v1::HeldTime& held : tenant.held()) {
+      out.Add(LabelsText({{"hw_id", std::to_string(tenant.device())},
+                          {"tenant", tenant.tenant()},
+                          {"cause", held.cause()}}),
+              held.ns());
     }
   }
 }
@@ -341,6 +359,7 @@ std::string MetricsText(const v1::GetStatusResponse& snapshot, Format format) {
   WriteClaims(snapshot, out);
   WriteStalls(snapshot, out);
   WriteTimes(snapshot, out);
+  WriteHeld(snapshot, out);
   std::vector<Series<v1::Session>> sessions;
   for (const v1::Session& session : snapshot.sessions()) sessions.push_back({LabelsOf(session), &session});
   Write<v1::Session>(kOfClient, sessions, out);

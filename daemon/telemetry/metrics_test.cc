@@ -35,6 +35,18 @@ v1::GetStatusResponse WithDevice(const std::string& kind) {
   return snapshot;
 }
 
+TEST(Metrics, SayHowLongATenantWasHeldBack) {
+  v1::GetStatusResponse snapshot;
+  v1::TenantTimes& times = *snapshot.add_tenant_times();
+  times.set_tenant("claim:night");
+  v1::HeldTime& held = *times.add_held();
+  held.set_cause("cap");
+  held.set_ns(2'500'000'000);
+  EXPECT_THAT(
+      MetricsText(snapshot, Format::kPrometheus),
+      HasSubstr("xpud_claim_held_seconds_total{hw_id=\"0\",tenant=\"claim:night\",cause=\"cap\"} 2.5"));
+}
+
 TEST(Metrics, OfASessionCarryWhoItIs) {
   const std::string text = MetricsText(WithSession("train"), Format::kPrometheus);
   const std::string labels = R"({session="7",tenant="uid:1000",client="train",uid="1000",pid="0"} )";

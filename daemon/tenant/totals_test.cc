@@ -1,5 +1,7 @@
 #include "daemon/tenant/totals.h"
 
+#include "daemon/tenant/nice.h"
+
 #include "gtest/gtest.h"
 
 namespace xpud {
@@ -50,6 +52,22 @@ TEST(TenantTotals, WhoLeftMakesRoomForTheLiving) {
   EXPECT_EQ(completed, kTenants - 1 + 3);
   EXPECT_EQ(totals.WorkOn(1).map().size(), 1u);
   EXPECT_TRUE(totals.Sessions().map().at("uid:7/0").counters.empty());
+}
+
+TEST(Nice, EachStepIsAFifthLess) {
+  EXPECT_EQ(WeightOfNice(0), kSessionWeight);
+  EXPECT_EQ(WeightOfNice(1), 8'000u);
+  EXPECT_EQ(WeightOfNice(2), 6'400u);
+  EXPECT_EQ(WeightOfNice(19), 144u);
+}
+
+TEST(Nice, ASessionOnlyLowersItself) {
+  EXPECT_TRUE(CheckNice(5, 5, false).ok());
+  EXPECT_TRUE(CheckNice(5, 19, false).ok());
+  EXPECT_TRUE(CheckNice(5, 0, true).ok());
+  EXPECT_EQ(CheckNice(5, 4, false).message(),
+            "nice 4 would raise the session, whose nice is 5; it can only lower itself: use 5 to 19");
+  EXPECT_EQ(CheckNice(5, 20, true).message(), "nice 20 is not allowed; use 0 to 19");
 }
 
 }  // namespace

@@ -60,6 +60,10 @@ absl::Status SessionSocket::StartProfile(uint32_t device, uint64_t commands) con
   return Exchange({RequestKind::kStartProfile, device, commands, 0}, {}, {});
 }
 
+absl::Status SessionSocket::SetNice(uint32_t nice) const {
+  return Exchange({RequestKind::kSetNice, nice, 0, 0}, {}, {});
+}
+
 absl::StatusOr<SessionProfile> SessionSocket::StopProfile(uint32_t device) const {
   UniqueFd memory;
   RETURN_IF_ERROR(Exchange({RequestKind::kStopProfile, device, 0, 0}, {}, {&memory, 1}));

@@ -8,6 +8,7 @@
 //                  memfd is ignored, and the further devices get that memory. Answered when all can use it.
 //   kStartProfile  records the session's last `bytes` commands (1 to kMaxProfileCommands, profile.h) on device
 //                  `id`, which must be open. One that runs begins anew. From protocol version 6 on.
+//   kSetNice       `id`: the session's nice from now on, not less than it has. From protocol version 8 on.
 //   kStopProfile   ends the profile on device `id`. The answer brings its memfd.
 // clang-format on
 #pragma once
@@ -28,6 +29,7 @@ enum class RequestKind : uint32_t {
   kShareMemory = 0x6d647078,   // "xpdm"
   kStartProfile = 0x70647078,  // "xpdp"
   kStopProfile = 0x71647078,   // "xpdq"
+  kSetNice = 0x6e647078,       // "xpdn"
 };
 
 struct Request {
@@ -75,6 +77,8 @@ class SessionSocket {
   absl::Status StartProfile(uint32_t device, uint64_t commands) const;
   // Returns what was recorded. FailedPrecondition: no profile was started.
   absl::StatusOr<SessionProfile> StopProfile(uint32_t device) const;
+  // Lowers the session among those of its tenant. Returns InvalidArgument if `nice` is not allowed.
+  absl::Status SetNice(uint32_t nice) const;
   // Returns Unavailable if the daemon has hung up.
   absl::Status status() const;
 

@@ -15,7 +15,7 @@ namespace xpud::wire {
 
 // The range of protocol versions that this source speaks; the daemon picks the highest that both know.
 inline constexpr uint16_t kOldestVersion = 5;
-inline constexpr uint16_t kNewestVersion = 7;
+inline constexpr uint16_t kNewestVersion = 8;
 
 inline constexpr size_t kMaxCommandBytes = 64 << 10;
 inline constexpr size_t kMaxInlineUploadBytes = 2048;

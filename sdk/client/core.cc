@@ -135,6 +135,14 @@ absl::Status Core::CheckProfiles() const {
                                                ") takes no profiles for clients; update it"));
 }
 
+absl::Status Core::SetNice(uint32_t nice) const {
+  RETURN_IF_ERROR(CheckUsable());
+  constexpr uint16_t kFirstVersion = 8;  // an older daemon would close the session
+  if (connection_.welcome.version >= kFirstVersion) return connection_.socket->SetNice(nice);
+  return absl::UnimplementedError(absl::StrCat("the xpud daemon at ", address(), " (version ",
+                                               daemon_version(), ") cannot lower a session; update it"));
+}
+
 absl::Status Core::StartProfile(uint32_t device, uint64_t commands) const {
   RETURN_IF_ERROR(CheckProfiles());
   return connection_.socket->StartProfile(AtDaemon(device), commands);

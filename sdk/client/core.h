@@ -87,6 +87,8 @@ class Core : public std::enable_shared_from_this<Core> {
   }
   absl::Status StartProfile(uint32_t device, uint64_t commands) const;
   absl::StatusOr<Profile> StopProfile(uint32_t device) const;
+  // Returns Unimplemented for a daemon that knows no nice.
+  absl::Status SetNice(uint32_t nice) const;
   void Observe(CommandObserver* observer);
 
   // For DeviceSession: copies from and to host memory.

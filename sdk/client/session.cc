@@ -1,5 +1,7 @@
 #include <cstdio>
+#include <cstdlib>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/base/check.h"
 #include "proto/base/daemon_gone.h"
@@ -135,10 +137,26 @@ absl::Status Queue::Synchronize() const {
   return on == nullptr ? absl::OkStatus() : on->Synchronize(id_);
 }
 
+namespace {
+
+// As $XPUD_NICE says.
+absl::Status LowerAtStart(Session& session) {
+  const char* const text = std::getenv("XPUD_NICE");
+  if (text == nullptr || *text == '\0') return absl::OkStatus();
+  int nice = 0;
+  if (!absl::SimpleAtoi(text, &nice) || nice < 0 || nice > 19)
+    return absl::InvalidArgumentError(absl::StrCat("XPUD_NICE is '", text, "'; use 0 to 19"));
+  return nice == 0 ? absl::OkStatus() : session.SetNice(nice);
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Session>> Session::Connect(const ConnectOptions& options) {
   ASSIGN_OR_RETURN(client::Connection connection, client::Connect(options));
-  return std::unique_ptr<Session>(
+  std::unique_ptr<Session> session(
       new Session(std::make_shared<client::Core>(std::move(connection), options)));
+  RETURN_IF_ERROR(LowerAtStart(*session));
+  return session;
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Session::ConnectInPlaceOf(const Session& lost,
@@ -147,8 +165,10 @@ absl::StatusOr<std::unique_ptr<Session>> Session::ConnectInPlaceOf(const Session
   const uint32_t highest = lost.core_->CloseBuffers();
   const uint32_t used = highest <= UINT32_MAX / 2 ? highest : 0;
   ASSIGN_OR_RETURN(client::Connection connection, client::Connect(options));
-  return std::unique_ptr<Session>(
+  std::unique_ptr<Session> session(
       new Session(std::make_shared<client::Core>(std::move(connection), options, used)));
+  RETURN_IF_ERROR(LowerAtStart(*session));
+  return session;
 }
 
 Session::~Session() { ReportUnreadError(); }
@@ -224,6 +244,12 @@ absl::Status Session::StartProfile(uint32_t device, uint64_t commands) {
 absl::StatusOr<Profile> Session::StopProfile(uint32_t device) {
   RETURN_IF_ERROR(core_->Open(device).status());
   return core_->StopProfile(device);
+}
+
+absl::Status Session::SetNice(int nice) {
+  if (nice < 0)
+    return absl::InvalidArgumentError(absl::StrCat("nice ", nice, " is not allowed; use 0 to 19"));
+  return core_->SetNice(static_cast<uint32_t>(nice));
 }
 
 void Session::ObserveCommands(CommandObserver* observer) { core_->Observe(observer); }

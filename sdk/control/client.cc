@@ -169,6 +169,13 @@ absl::StatusOr<v1::Session> Client::CloseSession(uint64_t session) {
   return Call(&v1::Control::Stub::CloseSession, request);
 }
 
+absl::StatusOr<v1::SetNiceResponse> Client::SetNice(uint64_t session, uint32_t nice) {
+  v1::SetNiceRequest request;
+  request.set_session(session);
+  request.set_nice(nice);
+  return Call(&v1::Control::Stub::SetNice, request);
+}
+
 absl::StatusOr<v1::StartProfileResponse> Client::StartProfile(const v1::StartProfileRequest& request) {
   return Call(&v1::Control::Stub::StartProfile, request);
 }

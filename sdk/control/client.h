@@ -41,6 +41,7 @@ class Client {
   absl::StatusOr<v1::DeleteClaimResponse> DeleteClaim(const std::string& key);
   absl::StatusOr<v1::ListClaimsResponse> ListClaims();
   absl::StatusOr<v1::Session> CloseSession(uint64_t session);
+  absl::StatusOr<v1::SetNiceResponse> SetNice(uint64_t session, uint32_t nice);
   absl::StatusOr<v1::SetDrainResponse> SetDrain(bool drained);
   absl::StatusOr<v1::GetConfigResponse> GetConfig();
   absl::StatusOr<v1::StartProfileResponse> StartProfile(const v1::StartProfileRequest& request);

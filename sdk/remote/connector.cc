@@ -83,6 +83,8 @@ bool Connector::TakeRequest() {
     if (status.ok())
       return transport::SendDevice(socket_.get(), request.id, devices_[request.id].stream->TakeFds()).ok();
   }
+  if (request.kind == transport::RequestKind::kSetNice)
+    status = StreamClient::SetNice(options_, session_.key, request.id);
   const transport::Answer answer = transport::MakeAnswer(request.id, status);
   return transport::SendMessage(socket_.get(), std::as_bytes(std::span(&answer, 1))).ok();
 }

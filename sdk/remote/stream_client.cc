@@ -102,6 +102,14 @@ absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::OpenDevice(const Opt
   return stream;
 }
 
+absl::Status StreamClient::SetNice(const Options& options, const std::string& key, uint32_t nice) {
+  ASSIGN_OR_RETURN(const auto stream, Create(options, 0, /*resumable=*/false));
+  ClientFrame greeting;
+  greeting.head.set_key(key);
+  greeting.head.set_nice(nice);
+  return stream->OpenLink(greeting, options.timeout).status();
+}
+
 absl::StatusOr<ServerFrame> StreamClient::OpenLink(const ClientFrame& greeting,
                                                    std::chrono::milliseconds timeout) {
   ASSIGN_OR_RETURN(const Credentials credentials, ClientCredentials());

@@ -46,6 +46,8 @@ class StreamClient {
   static absl::StatusOr<std::unique_ptr<StreamClient>> OpenDevice(const Options& options,
                                                                   const std::string& key, bool resumable,
                                                                   uint32_t device);
+  // As transport::SessionSocket::SetNice, for a session.
+  static absl::Status SetNice(const Options& options, const std::string& key, uint32_t nice);
   ~StreamClient();
   StreamClient(const StreamClient&) = delete;
   StreamClient& operator=(const StreamClient&) = delete;

@@ -45,6 +45,7 @@ TABLE = (
         Variable("XPUD_CLIENT_NAME", CLIENTS, "text, 63 bytes", "the name that the program gives, else the program's own", "The session's name in `xpuctl`."),
         Variable("XPUD_CONNECT", CLIENTS, "path", "beside the library, then on `PATH`", "The program `xpud-connect`, which a client starts for a daemon on another machine."),
         Variable("XPUD_DAEMON", CLIENTS, "path", "beside the library, then on `PATH`", "The program `xpud`, which a client starts as its private daemon."),
+        Variable("XPUD_NICE", CLIENTS, "a number from 0 to 19", "0", "How far sessions are lowered among those of their user or claim: each step is a fifth less of a device's time."),
         Variable("XPUD_RECONNECT_SECONDS", CLIENTS, "a number, 0 or more", "`ConnectOptions::reconnect`, which is 0",
                  "How long a remote session tries to resume after its connection was lost."),
         Variable("XPUD_TLS_CA", CREDENTIALS, "path of a PEM file", "no TLS", "The authorities that may have signed the gateway's certificate."),

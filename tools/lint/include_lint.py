@@ -67,9 +67,9 @@ RULES = (
     Rule("drivers/", ("drivers/", "proto/base/"), ("Level Zero",)),  # the library's own wiring: which drivers there are
     Rule("daemon/", ("daemon/", "kernels/", "proto/"), ("spdlog",)),
     Rule("daemon/config/", ("daemon/", "proto/base/"), ("yaml-cpp",)),
-    Rule("daemon/executor/", ("daemon/executor/", "kernels/", "proto/"), ("spdlog",)),
-    Rule("daemon/executor/process/", ("daemon/executor/", "kernels/", "proto/"), ("spdlog", "Level Zero")),  # where ze_ext.h says memory may lie
-    Rule("daemon/executor/api/", ("daemon/executor/api/", "kernels/api/", "proto/")),
+    Rule("daemon/executor/", ("daemon/executor/", "daemon/tenant/time_grant.h", "kernels/", "proto/"), ("spdlog",)),
+    Rule("daemon/executor/process/", ("daemon/executor/", "daemon/tenant/time_grant.h", "kernels/", "proto/"), ("spdlog", "Level Zero")),  # where ze_ext.h says memory may lie
+    Rule("daemon/executor/api/", ("daemon/executor/api/", "daemon/tenant/time_grant.h", "kernels/api/", "proto/")),
     Rule("daemon/executor/level_zero/", ("daemon/executor/api/", "daemon/executor/level_zero/", "kernels/api/", "kernels/library/host_modules.h", "proto/"),
          ("spdlog", "Level Zero")),
     Rule("daemon/memory/", ("daemon/executor/api/", "daemon/memory/", "daemon/tenant/", "proto/")),

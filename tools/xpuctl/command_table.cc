@@ -154,6 +154,13 @@ constexpr Command kCommands[] = {
      .most_arguments = 1,
      .summary = "closes a session; its client gets an error that names the operator as the cause",
      .run = RunKill},
+    {.name = "nice",
+     .arguments = "SESSION NICE",
+     .most_arguments = 2,
+     .summary =
+         "lowers a session among those of its user or claim: 0 to 19, each a fifth less of the time; only "
+         "operators can raise it again",
+     .run = RunNice},
     {.name = "drain",
      .arguments = "[on|off]",
      .most_arguments = 1,

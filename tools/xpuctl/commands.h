@@ -20,6 +20,7 @@ int RunFlight(const Invocation& invocation);
 int RunEvents(const Invocation& invocation);
 int RunLogs(const Invocation& invocation);
 int RunKill(const Invocation& invocation);
+int RunNice(const Invocation& invocation);
 int RunDrain(const Invocation& invocation);
 int RunConfig(const Invocation& invocation);
 int RunDoctor(const Invocation& invocation);

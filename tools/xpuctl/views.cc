@@ -193,6 +193,7 @@ constexpr Column<v1::Session> kSessionColumns[] = {
     {">UPLOADED", [](const v1::Session& session) { return SizeCell(session.uploaded_bytes()); }},
     {">DOWNLOADED", [](const v1::Session& session) { return SizeCell(session.downloaded_bytes()); }},
     {">AGE", [](const v1::Session& session) { return Duration(session.age_ns()); }},
+    {">NICE", [](const v1::Session& session) { return absl::StrCat(session.nice()); }, true},
     {">ERRORS", [](const v1::Session& session) { return CountCell(session.errors()); }, true},
     {"WAITS FOR", [](const v1::Session& session) { return session.waiting_for(); }, true},
     {"BY DEVICE", ByDevice, true},

@@ -253,6 +253,11 @@ class Session {
   // Returns what was recorded, and records no more. Commands that have not completed have no end: synchronize
   // first. Errors: FailedPrecondition if no profile was started.
   absl::StatusOr<Profile> StopProfile(uint32_t device);
+  // Lowers this session among those of the same user or claim: 0 (as it begins) to 19, each a fifth less of
+  // the device's time beside the others; what they leave idle it gets as before. $XPUD_NICE sets it at the
+  // start. Errors: InvalidArgument for more than 19, or less than it has; Unimplemented if the daemon is too
+  // old.
+  absl::Status SetNice(int nice);
   // From now on, `observer` is told of each command on any device. Null: nobody is; the former observer may
   // then be destroyed.
   void ObserveCommands(CommandObserver* observer);

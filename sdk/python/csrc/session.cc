@@ -1,5 +1,7 @@
 #include "sdk/python/csrc/session.h"
 
+#include <algorithm>
+
 #include "sdk/python/csrc/errors.h"
 
 namespace xpud::python {
@@ -141,6 +143,20 @@ PyObject* SessionClosed(PyObject* self, void* /*closure*/) {
   return PyBool_FromLong(StateOf(self).session == nullptr ? 1 : 0);
 }
 
+PyObject* SetNice(PyObject* self, PyObject* nice) {
+  const long value = PyLong_AsLong(nice);
+  if (value == -1 && PyErr_Occurred() != nullptr) return nullptr;
+  Session* const session = OpenSession(StateOf(self));
+  if (session == nullptr) return nullptr;
+  absl::Status status;
+  {
+    const Unlocked unlocked;
+    status = session->SetNice(static_cast<int>(std::clamp(value, -1L, 1000L)));
+  }
+  if (!status.ok()) return SetError(status);
+  Py_RETURN_NONE;
+}
+
 PyObject* CheckSession(PyObject* self, PyObject* /*none*/) {
   const Session* session = OpenSession(StateOf(self));
   if (session == nullptr) return nullptr;
@@ -220,6 +236,7 @@ Py_hash_t HashDevice(PyObject* self) {
 PyMethodDef session_methods[] = {
     {"_close", CloseSession, METH_NOARGS, nullptr},
     {"_check", CheckSession, METH_NOARGS, nullptr},
+    {"_set_nice", SetNice, METH_O, nullptr},
     {"_report_unread_error", ReportUnreadError, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -202,6 +202,13 @@ PYBIND11_MODULE(_C, m) {
   m.def("report_unread_error", torch::wrap_pybind_function_no_gil([] {
           if (UsesDevices()) Runtime::Get().session()->ReportUnreadError();
         }));
+  m.def("set_nice", torch::wrap_pybind_function_no_gil([](int nice) {
+          Session* const session = Runtime::Get().session();
+          if (session == nullptr) return;
+          const absl::Status set = session->SetNice(nice);
+          TORCH_CHECK_VALUE(!absl::IsInvalidArgument(set), set.message());
+          ThrowIfError(set);
+        }));
   m.def("push_range", torch::wrap_pybind_function(PushRange));
   m.def("pop_range", torch::wrap_pybind_function(PopRange));
   m.def("fallback_counts", &FallbackCounts);

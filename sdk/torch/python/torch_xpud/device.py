@@ -28,6 +28,7 @@ __all__ = [
     "device_of",
     "empty_cache",
     "fallback_counts",
+    "set_nice",
     "get_amp_supported_dtype",
     "get_arch_list",
     "get_device_capability",
@@ -189,6 +190,12 @@ def address():
 def fallback_counts():
     """Returns how often each operator without a device kernel ran on the CPU in this process: {"aten::sort.stable": 2}."""
     return _C.fallback_counts()
+
+
+def set_nice(nice):
+    """Lowers this process among those of its user or claim, from now on: 0 (as it begins, or $XPUD_NICE) to 19, each a fifth less of
+    the device's time beside the others. Raises ValueError for another number, and for one below the present nice."""
+    _C.set_nice(nice)
 
 
 def synchronize(device=None):
