@@ -1,6 +1,7 @@
 """A process that trains models on one device on command: `--device plain|xpud`, commands on its input.
 
 open MODEL [fused]   puts a model of models.TRAINED and AdamW on the device and warms it up; reports `opened`, with the losses of three steps
+window AT LENGTH     steps from the time AT for LENGTH seconds (of time.perf_counter); reports `done`, with the seconds of each
 step COUNT           of the model opened last or named by `use`; reports `done`, with the seconds of each
 use INDEX            chooses the INDEX-th opened model
 peak                 reports `done`, with the most bytes allocated during a step
@@ -8,6 +9,7 @@ close                drops all models
 """
 
 import argparse
+import time
 
 import models
 import rows
@@ -50,6 +52,14 @@ class Work:
 
     def use(self, index: str) -> None:
         self._chosen = self._all[int(index)]
+
+    def window(self, at: str, length: str) -> None:
+        times = []
+        end = float(at) + float(length)
+        time.sleep(max(0.0, float(at) - time.perf_counter()))
+        while time.perf_counter() < end:
+            times.append(rows.seconds(self._chosen))
+        channel.emit("done", seconds=times)
 
     def step(self, count: str) -> None:
         channel.emit("done", seconds=[rows.seconds(self._chosen) for _ in range(int(count))])

@@ -4,6 +4,8 @@ open [DTYPE BATCH TOKENS [FORWARDS]]   puts the encoder on the device and warms 
 forward COUNT   reports `done`, with the seconds of each
 add COUNT       a + b of 16x16, COUNT times without a wait; reports `done`, with the seconds of all
 window AT LENGTH   forwards from the time AT for LENGTH seconds (of time.perf_counter, which all processes share); reports `done`
+paced AT LENGTH RATE   the same with RATE requests a second; their times count from when they were due
+products AT LENGTH SIZE   bf16 products of SIZE x SIZE without a pause, two of them issued ahead; reports `done`, with the seconds of each
 """
 
 import argparse
@@ -46,6 +48,30 @@ class Work:
         while (began := time.perf_counter()) < end:
             self._encoder()
             times.append(time.perf_counter() - began)
+        channel.emit("done", seconds=times)
+
+    def paced(self, at: str, length: str, rate: str) -> None:
+        times = []
+        for request in range(int(float(length) * float(rate))):
+            due = float(at) + request / float(rate)
+            time.sleep(max(0.0, due - time.perf_counter()))
+            self._encoder()
+            times.append(time.perf_counter() - due)
+        channel.emit("done", seconds=times)
+
+    def products(self, at: str, length: str, size: str) -> None:
+        a = torch.ones(int(size), int(size), dtype=torch.bfloat16, device=self._device)
+        issued, times = [], []
+        end = float(at) + float(length)
+        time.sleep(max(0.0, float(at) - time.perf_counter()))
+        began = time.perf_counter()
+        while began < end:
+            issued.append(a @ a)
+            if len(issued) > 2:
+                issued.pop(0)[0, 0].item()
+                times.append(time.perf_counter() - began)
+                began = time.perf_counter()
+        synchronize(self._device)
         channel.emit("done", seconds=times)
 
 
