@@ -179,6 +179,29 @@ double CpuShare() {
   return static_cast<double>(CpuMicroseconds() - before) / 300'000;
 }
 
+TEST(Lane, APausedTenantsCommandsWaitWithoutASpinningLane) {
+  std::atomic<bool> paused = true;
+  Lanes::Options options;
+  options.grant_of = [&](const Tenant&) { return TimeGrant{.paused = paused}; };
+  Daemon daemon(1, std::move(options));
+  Lane& lane = (*daemon.lanes)[0];
+  const auto session = daemon.Connect();
+  Client client(daemon, session);
+  const uint64_t sent = client.SendNop();
+  EXPECT_LT(CpuShare(), 0.3);
+  uint64_t held = 0, completed = 1;
+  lane.Call([&] {
+    const TenantTotals totals = lane.Tenants();
+    held = totals.map().begin()->second.counters.at(0).held.ns[static_cast<size_t>(HeldCause::kPaused)];
+    completed = lane.Find(session->id())->counters().commands_completed;
+  });
+  EXPECT_EQ(completed, 0u);
+  EXPECT_GT(held, 200'000'000u);
+  paused = false;
+  lane.Call([&] { lane.GrantChanged(Tenant{}); });
+  EXPECT_TRUE(client.Completes(sent));
+}
+
 TEST(Lane, AClientWhoseSessionIsClosedCannotKeepItAwake) {
   Daemon daemon(1);
   Client client(daemon, daemon.Connect());

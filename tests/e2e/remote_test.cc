@@ -69,6 +69,18 @@ TEST_F(Remote, AWrongTokenIsRefusedAndSaysWhatToDo) {
   EXPECT_EQ(daemon_.StatusOf("sessions_opened"), 0);
 }
 
+TEST_F(Remote, ASessionLowersItself) {
+  Open();
+  const auto session = Connect();
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_TRUE((*session)->SetNice(5).ok());
+  EXPECT_THAT((*session)->SetNice(4).message(), HasSubstr("nice 4 would raise the session, whose nice is 5"));
+  std::string sessions;
+  EXPECT_EQ(daemon_.Ask("ps -o jsonl", sessions), 0);
+  EXPECT_THAT(sessions, HasSubstr("\"nice\":5"));
+  EXPECT_EQ(Double(**session, 3), 6);
+}
+
 TEST_F(Remote, WhereNobodyListensItSaysSoAtOnce) {
   const auto start = Clock::now();
   const auto session = ConnectTo("127.0.0.1:1");
