@@ -65,7 +65,11 @@ bool HasHosts(const std::vector<TopSample>& samples) {
 constexpr Column<SessionRates> kColumns[] = {
     {">SESSION", [](const SessionRates& row) { return absl::StrCat(row.session->id()); }},
     {">PID", [](const SessionRates& row) { return absl::StrCat(row.session->pid()); }},
-    {"USER", [](const SessionRates& row) { return UserName(row.session->uid()); }},
+    {"USER",
+     [](const SessionRates& row) {
+       const v1::Session& session = *row.session;
+       return session.has_claim() ? "claim:" + session.claim() : UserName(session.uid());
+     }},
     {"NAME", [](const SessionRates& row) { return row.session->client_name(); }},
     {">DEVICE", [](const SessionRates& row) { return Percent(row.busy); }},
     {">COMMANDS/S", [](const SessionRates& row) { return Count(row.commands); }},
