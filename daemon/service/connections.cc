@@ -18,13 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Refuses a client before its Hello was read, and tells it why. Drains the socket first: data that is unread
-// when a socket closes would make the peer lose our answer.
+// Refuses a client before its Hello was read, and tells it why.
 void RefuseBeforeHello(int socket, const ucred& peer, const absl::Status& why) {
   spdlog::warn("client_refused pid={} uid={} reason=\"{}\"", peer.pid, peer.uid, std::string(why.message()));
-  shutdown(socket, SHUT_RD);
-  transport::Hello hello;
-  while (recv(socket, &hello, sizeof(hello), 0) > 0) continue;
   SendRefusal(socket, why);
 }
 
@@ -51,6 +47,10 @@ absl::StatusOr<Tenant> TenantAt(const Door& door, uint32_t uid, const Claims& cl
 }  // namespace
 
 void SendRefusal(int socket, const absl::Status& why) {
+  // What is unread when a socket closes would make the peer lose our answer.
+  shutdown(socket, SHUT_RD);
+  transport::Hello unread;
+  while (recv(socket, &unread, sizeof(unread), MSG_DONTWAIT) > 0) continue;
   transport::Welcome welcome = {};
   welcome.magic = transport::kHelloMagic;
   transport::SetText(welcome.text, std::string_view(why.message().data(), why.message().size()));

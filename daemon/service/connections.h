@@ -75,7 +75,7 @@ class Connections {
   uint64_t next_key_ = 1;
 };
 
-// Tells a client why it gets no session.
+// Tells a client why it gets no session. Nothing that it sends is read any more.
 void SendRefusal(int socket, const absl::Status& why);
 
 }  // namespace xpud::service

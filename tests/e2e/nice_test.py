@@ -6,12 +6,16 @@ import unittest
 
 from harness import BINARIES, DaemonTest
 
-# Several commands are always queued.
+RUNS_ALONE = True  # it measures what parts of a device's time sessions get
+
+# Two rounds of long commands are always queued, also while the program waits for a processor that the device's threads use.
 LOOP = """
-x = torch.rand(192, 192, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()
+x = torch.rand(512, 512, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()
+rounds = []
 while True:
-    for _ in range(50): y = x @ x
-    y.cpu()
+    for _ in range(20): y = x @ x
+    rounds.append(torch.xpud.Event()); rounds[-1].record()
+    if len(rounds) > 2: rounds.pop(0).synchronize()
 """
 
 
