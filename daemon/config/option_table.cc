@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::string_view kLevels[] = {"trace", "debug", "info", "warn", "error"};
 constexpr std::string_view kExecutors[] = {"auto", "thread", "process"};
+constexpr std::string_view kBatchExecutors[] = {"off", "auto", "on"};
 constexpr std::string_view kConfinements[] = {"on", "log", "off"};
 constexpr std::string_view kDevices[] = {"auto", "cpu", "gpu", "cuda", "intel"};
 constexpr uint64_t kMebibyte = uint64_t{1} << 20;
@@ -73,6 +74,12 @@ std::vector<OptionRow> MakeRows() {
        .help = "which process calls the driver: auto (a process for each GPU, the daemon for the CPU "
                "device), thread (the daemon), process (a process for each device)",
        .type = Choice(&Options::executor, kExecutors)},
+      {.name = "batch-executor",
+       .value = "WHEN",
+       .help = "whether work of class batch has an executor process of its own on a device with one, so that "
+               "long commands hold up nobody: off, auto (while it has some), on (while there is any); takes "
+               "about 520 MiB of a GPU",
+       .type = Choice(&Options::batch_executor, kBatchExecutors)},
       {.name = "command-limit",
        .value = "MS",
        .help = "longest time of a command on a device with an executor process; then its session is closed; "

@@ -17,12 +17,9 @@ namespace {
 
 using DeviceList = std::vector<std::unique_ptr<Device>>;
 
-process::ExecutorCommand CommandFor(const BackEnd& back_end, uint32_t index) {
-  process::ExecutorCommand command = {.index = index};
-  transport::SetText(command.back_end, back_end.name);
-  const auto rings = std::min<uint32_t>(back_end.append_threads, process::kMaxRings);
-  command.rings = std::clamp<uint32_t>(static_cast<uint32_t>(UsableCores()) / 4, 1, std::max(rings, 1U));
-  return command;
+process::RingPlan RingsFor(const BackEnd& back_end) {
+  const auto most = std::clamp<uint32_t>(back_end.append_threads, 1, process::kMaxAppendThreads);
+  return process::RingPlan::For(std::clamp<uint32_t>(static_cast<uint32_t>(UsableCores()) / 4, 1, most));
 }
 
 // Adds the devices of a back end, each with an executor process. Returns NotFound if there are none.
@@ -32,7 +29,10 @@ absl::Status AddProcessDevices(const DevicesOptions& options, const BackEnd& bac
     process::ProcessDeviceOptions device;
     device.index = static_cast<uint32_t>(devices.size());
     device.spawner = options.spawner;
-    device.command = CommandFor(back_end, i);
+    device.rings = RingsFor(back_end);
+    device.command = {.index = i, .rings = device.rings.total()};
+    transport::SetText(device.command.back_end, back_end.name);
+    device.batch_executor = options.batch_executor;
     device.command_limit = options.command_limit;
     device.standby = options.standby;
     device.wake = options.wake;

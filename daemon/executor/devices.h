@@ -36,7 +36,8 @@ struct DevicesOptions {
   bool asynchronous = false;  // tests: treat synchronous devices of this process as asynchronous
   // Executor processes: the longest time of a command; 0: no limit.
   std::chrono::milliseconds command_limit{0};
-  bool standby = false;                 // executor processes: keep a spare that has opened the device
+  bool standby = false;  // executor processes: keep a spare that has opened the device
+  BatchExecutor batch_executor = BatchExecutor::kOff;
   std::function<void()> wake;           // called on any thread when a device must be polled
   process::Spawner* spawner = nullptr;  // needed for executor processes; outlives the devices
 };

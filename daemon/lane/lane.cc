@@ -45,6 +45,7 @@ absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(stream::DeviceState state, ui
   std::unique_ptr<Lane> lane(
       new Lane(std::move(state), index, registry, std::move(options), std::move(epoll), std::move(inbox)));
   AddToEpoll(lane->epoll_.get(), lane->inbox_.get());
+  if (const int alarm = lane->state_.device->alarm_fd(); alarm >= 0) AddToEpoll(lane->epoll_.get(), alarm);
   ASSIGN_OR_RETURN(lane->thread_,
                    StartThread(absl::StrCat("xpud-lane-", index), [raw = lane.get()] { raw->Main(); }));
   return lane;
@@ -199,18 +200,20 @@ void Lane::CloseForFault(uint64_t session, const std::string& reason) {
   options_.on_fault(session, reason);
 }
 
-void Lane::NoteExecutor() {
-  const executor::ExecutorStatus now = state_.device->executor();
-  const bool replaced = now.replaced != executor_.replaced;
-  if (executor_.pid != 0 && (now.pid == 0 || replaced)) {
-    registry_.events().Add({.kind = "executor_lost",
-                            .device = index_,
-                            .executor_pid = executor_.pid,
-                            .text = state_.device->loss()});
+void Lane::NoteExecutors() {
+  for (const executor::ExecutorRole role : executor::kExecutorRoles) {
+    const executor::ExecutorStatus now = state_.device->executor(role);
+    executor::ExecutorStatus& known = executors_[static_cast<size_t>(role)];
+    if (now.lost != known.lost) {
+      registry_.events().Add({.kind = "executor_lost",
+                              .device = index_,
+                              .executor_pid = known.pid,
+                              .text = state_.device->loss(role)});
+    }
+    if (now.replaced != known.replaced)
+      registry_.events().Add({.kind = "executor_replaced", .device = index_, .executor_pid = now.pid});
+    known = now;
   }
-  if (replaced)
-    registry_.events().Add({.kind = "executor_replaced", .device = index_, .executor_pid = now.pid});
-  executor_ = now;
 }
 
 std::string Lane::OthersAtWork(const DeviceSession& session) const {
@@ -248,12 +251,7 @@ void Lane::PollDevice() {
     CloseForFault(verdict.owner, verdict.reason);
   }
   profiles_.Poll();
-  NoteExecutor();
-  // Another descriptor, maybe with the same number; the closed one has left epoll by itself.
-  const Alarm alarm = {state_.device->alarm_fd(), state_.device->executor().replaced};
-  if (alarm == alarm_) return;
-  alarm_ = alarm;
-  if (alarm.fd >= 0) AddToEpoll(epoll_.get(), alarm.fd);
+  NoteExecutors();
 }
 
 bool Lane::RunTasks() {

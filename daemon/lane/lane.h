@@ -103,19 +103,13 @@ class Lane {
   const StallWatch& stalls() const { return stalls_; }
 
  private:
-  struct Alarm {
-    int fd = -1;
-    uint64_t replaced = 0;
-    bool operator==(const Alarm&) const = default;
-  };
-
   Lane(stream::DeviceState state, uint32_t index, session::Registry& registry, Options options,
        UniqueFd epoll, UniqueFd inbox);
   void Main();
   bool RunTasks();
   // Checks the device, and closes the sessions that took it down.
   void PollDevice();
-  void NoteExecutor();
+  void NoteExecutors();
   void CloseForFault(uint64_t session, const std::string& reason);
   // Keeps what is recorded of a session that ends.
   void Archive(session::DeviceSession& session, const std::string& reason, bool fault);
@@ -169,8 +163,7 @@ class Lane {
   bool held_back_ = false;  // a session with commands in this round, in favour of another one
   // Closed, and the device still works for them.
   std::vector<std::unique_ptr<session::DeviceSession>> ending_;
-  Alarm alarm_;                        // of the device, as epoll_ knows it
-  executor::ExecutorStatus executor_;  // as the event log knows it
+  executor::ExecutorStatus executors_[std::size(executor::kExecutorRoles)];  // as the event log knows them
   records::Archive ended_;
   ProfileDesk profiles_;
   StallWatch stalls_;

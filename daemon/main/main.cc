@@ -132,6 +132,7 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
                                       .asynchronous = options.asynchronous,
                                       .command_limit = std::chrono::milliseconds(options.command_limit_ms),
                                       .standby = options.standby_executor,
+                                      .batch_executor = options.batch_executor,
                                       .wake = wake,
                                       .spawner = spawner}));
   std::map<kernels::CodeTarget, std::shared_ptr<kernels::KernelCompiler>> compilers;
@@ -142,14 +143,17 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
     spdlog::info("device index={} name=\"{}\" kind={} vendor={} memory_bytes={} compute_units={}",
                  states.size(), properties.name, properties.kind, properties.vendor, properties.total_memory,
                  properties.compute_units);
-    kernels::KernelLibrary::Options library = {.target = properties.target,
-                                               .cache_directory = cache_directory,
-                                               .workers = static_cast<int>(properties.compute_units),
-                                               .on_ready = wake,
-                                               .has_doubles = properties.has_doubles,
-                                               .elsewhere = !properties.synchronous,
-                                               .most_groups = properties.most_groups,
-                                               .test_kernels = options.test_kernels};
+    kernels::KernelLibrary::Options library = {
+        .target = properties.target,
+        .cache_directory = cache_directory,
+        .workers = static_cast<int>(properties.compute_units),
+        .on_ready = wake,
+        .float_operations = static_cast<double>(properties.peak.float_operations),
+        .half_operations = static_cast<double>(properties.peak.half_operations),
+        .has_doubles = properties.has_doubles,
+        .elsewhere = !properties.synchronous,
+        .most_groups = properties.most_groups,
+        .test_kernels = options.test_kernels};
     library.forget = [raw = device.get()](auto& kernels) { raw->Forget(kernels); };
     if (properties.target == kernels::Target::kNvptx) {
       library.processor = properties.processor;

@@ -14,8 +14,7 @@ TenantShares::TenantShares(const Traits& traits, uint32_t least_share, uint64_t 
 void TenantShares::Join(Branch& branch) {
   Siblings& siblings = SiblingsOf(branch);
   ++siblings.tenants;
-  siblings.in_flight_ns += branch.in_flight_ns;
-  siblings.long_in_flight += branch.long_in_flight;
+  siblings.in_flight += branch.beside;
   branch.lane = &siblings.lane.Add();
   branch.device = &siblings.device.Add();
   branch.lane->weight = branch.device->weight = branch.grant.weight;
@@ -33,8 +32,7 @@ void TenantShares::Leave(Branch& branch) {
   Siblings& siblings = SiblingsOf(branch);
   --siblings.tenants;
   siblings.awake -= branch.awake != 0;
-  siblings.in_flight_ns -= branch.in_flight_ns;
-  siblings.long_in_flight -= branch.long_in_flight;
+  siblings.in_flight -= branch.beside;
   siblings.lane.Remove(*branch.lane);
   siblings.device.Remove(*branch.device);
 }
@@ -173,12 +171,11 @@ void TenantShares::Update(Policy::Account& account, const stream::DeviceWork& wo
   Branch& branch = of.branch;
   if (const uint64_t more = branch.device_sessions.Update(of.device, work); more != 0) Charge(branch, more);
   Siblings& siblings = SiblingsOf(branch);
-  const uint64_t more_ns = work.in_flight_ns - of.work.in_flight_ns;  // or less: sums wrap
-  const uint64_t more_long = work.long_in_flight - of.work.long_in_flight;
-  branch.in_flight_ns += more_ns;
-  siblings.in_flight_ns += more_ns;
-  branch.long_in_flight += more_long;
-  siblings.long_in_flight += more_long;
+  branch.in_flight_ns += work.in_flight_ns - of.work.in_flight_ns;  // or less: sums wrap
+  branch.beside -= InFlight::Of(of.work);
+  branch.beside += InFlight::Of(work);
+  siblings.in_flight -= InFlight::Of(of.work);
+  siblings.in_flight += InFlight::Of(work);
   CountLower(of, work);
   of.work = work;
 }
@@ -230,13 +227,13 @@ std::optional<stream::InFlightWindow> TenantShares::WindowOf(const Account& acco
   const PriorityClass of = branch.grant.priority;
   stream::InFlightWindow window;
   uint64_t others = 0;  // what counts beside the session's own
-  if (order_.HigherIsActive(of, round_ns_) && !branch.goes_first) {
+  if (order_.HigherIsActive(of, round_ns_) && !branch.goes_first && !account.work.apart) {
     bool others_long = false;
     for (size_t i = 0; i < classes_.size(); ++i) {
       if (!order_.HigherIsActive(static_cast<PriorityClass>(i), round_ns_)) continue;
-      others += classes_[i].in_flight_ns;
+      others += classes_[i].in_flight.ns;
       others_long |=
-          classes_[i].long_in_flight > (i == ClassOrder::Index(of) ? account.work.long_in_flight : 0);
+          classes_[i].in_flight.commands > (i == ClassOrder::Index(of) ? account.work.long_in_flight : 0);
     }
     if (others_long) return std::nullopt;
     others -= account.work.in_flight_ns;

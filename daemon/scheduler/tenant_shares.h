@@ -73,6 +73,16 @@ class TenantShares final : public Policy {
   HeldTimes Held(const Policy::Account& account) const override;
 
  private:
+  // Work of the device for which higher classes wait: what is in their executor.
+  struct InFlight {
+    uint64_t ns = 0, commands = 0;  // the long ones
+
+    static InFlight Of(const stream::DeviceWork& work) {
+      return work.apart ? InFlight() : InFlight{work.in_flight_ns, work.long_in_flight};
+    }
+    void operator+=(const InFlight& more) { ns += more.ns, commands += more.commands; }
+    void operator-=(const InFlight& less) { ns -= less.ns, commands -= less.commands; }
+  };
   // The tenants of one class, among each other.
   struct Siblings {
     explicit Siblings(const TenantShares& shares) : lane(shares.traits_.slice_ns, shares.now_ns_) {}
@@ -80,9 +90,8 @@ class TenantShares final : public Policy {
     FairShare lane;
     DeviceShare device;
     int tenants = 0, awake = 0;
-    uint64_t charged_ns = 0;      // of the device's time
-    uint64_t in_flight_ns = 0;    // of all its sessions
-    uint64_t long_in_flight = 0;  // likewise, commands
+    uint64_t charged_ns = 0;  // of the device's time
+    InFlight in_flight;       // of all its sessions
   };
   struct Account;
   // A tenant that has sessions, or owes time.
@@ -99,11 +108,12 @@ class TenantShares final : public Policy {
     Guarantee least;
     Cap most;
     int sessions = 0, awake = 0;
-    int wanting = 0;          // sessions that have commands
-    bool counted = false;     // in ClassOrder, as one that wants to run
-    bool must_wait = false;   // paused, or had its most
-    bool goes_first = false;  // it has less than its least
-    uint64_t in_flight_ns = 0, long_in_flight = 0;
+    int wanting = 0;            // sessions that have commands
+    bool counted = false;       // in ClassOrder, as one that wants to run
+    bool must_wait = false;     // paused, or had its most
+    bool goes_first = false;    // it has less than its least
+    uint64_t in_flight_ns = 0;  // of all its sessions
+    InFlight beside;
     // While its sessions are held back: why, since when that is not counted, and the session that will count.
     std::optional<HeldCause> held;
     uint64_t held_since_ns = 0;

@@ -91,10 +91,13 @@ void Fill(lane::Lane& lane, v1::Device& out) {
     stalls.set_cause(cause);
     stalls.set_count(count);
   }
-  const executor::ExecutorStatus executor = state.device->executor();
+  using enum executor::ExecutorRole;
+  const executor::ExecutorStatus executor = state.device->executor(kAll);
+  const executor::ExecutorStatus batch = state.device->executor(kBatch);
   if (executor.pid != 0) out.set_executor_pid(executor.pid);
+  if (batch.pid != 0) out.set_batch_executor_pid(batch.pid);
   if (!properties.replaceable) return;
-  out.set_executors_replaced(executor.replaced);
+  out.set_executors_replaced(executor.replaced + batch.replaced);
   out.set_launches_replayed(state.device->replayed_launches());
 }
 

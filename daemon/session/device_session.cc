@@ -65,6 +65,11 @@ DeviceSession::~DeviceSession() {
   });
 }
 
+void DeviceSession::SetPriority(PriorityClass priority) {
+  priority_ = priority;
+  queues_.ForEach(UINT64_MAX, [&](Queue& queue) { queue.device->SetPriority(priority); });
+}
+
 absl::Status DeviceSession::OpenQueue(uint32_t id) {
   ASSIGN_OR_RETURN(auto device, state_.device->CreateQueue(priority_, session_->id()));
   queues_.Open(

@@ -38,8 +38,8 @@ class DeviceSession {
       std::shared_ptr<Session> session, uint32_t device, stream::DeviceState& state,
       std::shared_ptr<transport::ServerTransport> transport, handles::TableSpace& space,
       PriorityClass priority = PriorityClass::kInteractive);
-  // Of queues that are made from now on.
-  void SetPriority(PriorityClass priority) { priority_ = priority; }
+  // The class has changed. Queues with work on the device change there when it is done.
+  void SetPriority(PriorityClass priority);
   // Gives everything back. REQUIRES: End returned true, or the device does nothing more for it.
   ~DeviceSession();
   DeviceSession(const DeviceSession&) = delete;

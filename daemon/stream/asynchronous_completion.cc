@@ -60,6 +60,7 @@ void AsynchronousCompletion::CountInFlight() {
   long_in_flight_ += is_long;
   context_.work.in_flight_ns += predicted_ns;
   context_.work.long_in_flight += is_long;
+  context_.work.apart = queue_.apart();
   context_.state.in_flight_ns += predicted_ns;
 }
 
@@ -177,11 +178,9 @@ void AsynchronousCompletion::ReturnErrorWord(const kernels::OpCall& call) {
   if (ops::DescriptorOf(*call.row).reads_indices()) in_flight_.ReturnErrorSlot();
 }
 
-// More than 64 MiB to read and write, or more than 2^33 operations: tens of microseconds or more on a large
-// GPU.
-Completion::Launch AsynchronousCompletion::Launched(uint64_t sequence, const CheckedOp& op) {
-  if (in_flight_.has_reporters()) lineage_.Note(sequence, op);
-  const kernels::OpCall& call = op.call;
+// It takes long with more than 64 MiB to read and write, or more than 2^33 operations: tens of microseconds
+// or more on a large GPU.
+uint64_t AsynchronousCompletion::IdealNs(const kernels::OpCall& call) {
   constexpr double kBytes = 1 << 26, kOperations = 8.6e9;
   double bytes = 0, operations = 0;
   for (const auto& operands : {call.outputs, call.inputs}) {
@@ -189,8 +188,14 @@ Completion::Launch AsynchronousCompletion::Launched(uint64_t sequence, const Che
   }
   if (ops::DescriptorOf(*call.row).cost != nullptr) operations = ops::CostOf(call);
   const bool half = !call.outputs.empty() && ops::SizeOf(call.outputs.front().dtype) == 2;
-  ideal_ns_ = context_.prediction.Ideal(bytes, operations, half);
-  return {.takes_long = bytes > kBytes || operations > kOperations, .fault = std::nullopt};
+  planned_ = {context_.prediction.Ideal(bytes, operations, half), bytes > kBytes || operations > kOperations};
+  return static_cast<uint64_t>(planned_.ideal_ns);
+}
+
+Completion::Launch AsynchronousCompletion::Launched(uint64_t sequence, const CheckedOp& op) {
+  if (in_flight_.has_reporters()) lineage_.Note(sequence, op);
+  ideal_ns_ = planned_.ideal_ns;
+  return {.takes_long = planned_.takes_long, .fault = std::nullopt};
 }
 
 void AsynchronousCompletion::Moved(uint64_t bytes, bool host) {

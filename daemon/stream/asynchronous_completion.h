@@ -29,6 +29,7 @@ class AsynchronousCompletion final : public Completion {
 
   uint64_t* TakeErrorWord(uint64_t sequence, const kernels::OpCall& call) override;
   void ReturnErrorWord(const kernels::OpCall& call) override;
+  uint64_t IdealNs(const kernels::OpCall& call) override;
   Launch Launched(uint64_t sequence, const CheckedOp& op) override;
   void Moved(uint64_t bytes, bool host) override;
   void Copied(uint64_t sequence, handles::Buffer* source, handles::Buffer& target, bool fills) override;
@@ -62,7 +63,12 @@ class AsynchronousCompletion final : public Completion {
   Lineage lineage_;
   bool last_fence_ = false;
   std::deque<Work> fenced_work_;
-  Work unfenced_ = {};   // since the last fence; sent_ns 0: none
+  Work unfenced_ = {};  // since the last fence; sent_ns 0: none
+  struct Planned {
+    double ideal_ns = 0;
+    bool takes_long = false;
+  };
+  Planned planned_;      // of the command that is being launched
   double ideal_ns_ = 0;  // of the command that is being submitted; 0: it has no work that is known of
   uint64_t in_flight_ns_ = 0, long_in_flight_ = 0;  // of the queue, as in DeviceWork
   uint64_t commands_in_flight_ = 0, max_in_flight_ = kMaxInFlight;

@@ -70,6 +70,8 @@ class Completion {
   virtual uint64_t* TakeErrorWord(uint64_t sequence, const kernels::OpCall& call) = 0;
   // The command that took the last word was not submitted.
   virtual void ReturnErrorWord(const kernels::OpCall& call) = 0;
+  // How long the command, which is launched next, takes at the device's peak rates; 0: not asked.
+  virtual uint64_t IdealNs(const kernels::OpCall& call) = 0;
   struct Launch {
     bool takes_long = false;             // whether the device may be busy with it for long
     std::optional<memory::Fault> fault;  // it had a bad index, and its error is raised

@@ -43,6 +43,7 @@ struct DeviceWork {
   uint64_t occupied_since_ns = 0;  // since when some was always in flight; 0: none is
   uint64_t in_flight_ns = 0;       // what is in flight, as predicted
   uint64_t long_in_flight = 0;     // commands of it that are predicted to take kLongNs or more
+  bool apart = false;              // it is in an executor that higher classes do not use
 
   bool HasRoom(const InFlightWindow& window) const {
     if (window.ns == UINT64_MAX || in_flight_ns == 0) return true;

@@ -87,6 +87,7 @@ absl::StatusOr<Outcome> OpStream::PlanAndSubmit(Queue& queue, const kernels::OpC
   }
   absl::StatusOr<bool> launched = ready.ok() && *ready == Readiness::kReady;
   if (launched.value()) {
+    planned_.launches.SetIdealNs(queue.completion->IdealNs(call));
     const uint64_t began = command.timed ? NowNs() : 0;
     launched = queue.device->LaunchFor(planned_.launches, rerun_.uses(), kMaxTurnNs);
     if (command.timed) command.Launched(began, NowNs());

@@ -25,6 +25,7 @@ class SynchronousCompletion final : public Completion {
 
   uint64_t* TakeErrorWord(uint64_t, const kernels::OpCall&) override { return &error_word_; }
   void ReturnErrorWord(const kernels::OpCall&) override {}
+  uint64_t IdealNs(const kernels::OpCall&) override { return 0; }
   Launch Launched(uint64_t sequence, const CheckedOp& op) override;
   void Moved(uint64_t, bool) override {}
   void Copied(uint64_t, handles::Buffer*, handles::Buffer&, bool) override {}

@@ -168,18 +168,26 @@ class ArgumentWriter {
 // The launches of one op, in order. Storage is reused between commands.
 class LaunchList {
  public:
-  void Clear() { size_ = 0; }
+  void Clear() {
+    size_ = 0;
+    ideal_ns_ = 0;
+  }
   Launch& Add() {
     if (size_ == launches_.size()) launches_.push_back(std::make_unique<Launch>());
     launches_[size_]->group_size = {1, 1, 1};
     return *launches_[size_++];
   }
   size_t size() const { return size_; }
+  // How long they take in all by the op's cost and the device's peak rates, as far as somebody has said so.
+  // The same call always has the same.
+  uint64_t ideal_ns() const { return ideal_ns_; }
+  void SetIdealNs(uint64_t ideal_ns) { ideal_ns_ = ideal_ns; }
   const Launch& operator[](size_t i) const { return *launches_[i]; }
 
  private:
   std::vector<std::unique_ptr<Launch>> launches_;
   size_t size_ = 0;
+  uint64_t ideal_ns_ = 0;
 };
 
 }  // namespace xpud::kernels

@@ -94,7 +94,8 @@ class KernelLibrary::Impl {
   }
 
   void UseGpuLibraries(const Options& options) {
-    Use({ops::Family::kMatmul}, CreateCublasltMatmul(cache_, options.run_host_kernel));
+    Use({ops::Family::kMatmul}, CreateCublasltMatmul(cache_, options.run_host_kernel,
+                                                     {options.float_operations, options.half_operations}));
     if (options.run_host_kernel != nullptr) {
       Use(kConvolutions, CreateCudnnConvolution(cache_, Of(ops::Family::kMap), Of(ops::Family::kConvolution),
                                                 options.run_host_kernel));

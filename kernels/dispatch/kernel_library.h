@@ -33,7 +33,10 @@ class KernelLibrary {
     // Called when a kernel has become ready, on the compiler's thread or another thread of this library.
     std::function<void()> on_ready;
     std::string processor = {};  // kNvptx: the least GPU that the code runs on, as "sm_90"; empty: sm_80
-    bool has_doubles = true;     // else kernels compute doubles with integers: slow, with the same results
+    // What the device multiplies and adds in a second, at most, on float32 and on 16 bits; 0: not known.
+    // Work that takes long by these is cut into several launches.
+    double float_operations = 0, half_operations = 0;
+    bool has_doubles = true;  // else kernels compute doubles with integers: slow, with the same results
     // kNvptx: turns PTX into machine code (a cubin for `processor`). If given, modules are kNative, and the
     // disk cache keeps machine code, so that a warm start compiles nothing. Called on a thread of this
     // library; the destructor waits for it.

@@ -6,6 +6,7 @@
 
 #include "kernels/api/kernel_store.h"
 #include "kernels/api/planner.h"
+#include "kernels/library/matmul/matmul_cut.h"
 
 namespace xpud::kernels {
 
@@ -24,8 +25,9 @@ std::unique_ptr<Planner> CreateCudnnConvolution(KernelStore& store, Planner& map
 // storing scores.
 std::unique_ptr<Planner> CreateHostAttention(KernelStore& store, int workers);
 // kernels/library/cublaslt: kMatmul on NVIDIA GPUs, by cuBLASLt if the process that owns the device finds it,
-// otherwise by our own kernels. `run` as in KernelLibrary::Options.
-std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store, HostKernelRunner run = nullptr);
+// otherwise by our own kernels. `run` as in KernelLibrary::Options. With `rates`, long products are cut.
+std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store, HostKernelRunner run = nullptr,
+                                              const matmul::MatmulRates& rates = {});
 // kernels/library/attention: the same families on NVIDIA GPUs. `processor` and `workers` (multiprocessors) as
 // in KernelLibrary::Options.
 std::unique_ptr<Planner> CreateGpuAttention(KernelStore& store, const std::string& processor, int workers);

@@ -29,10 +29,10 @@ except Exception as error:
 class Client:
     """A process that comes in at a door and holds 4 MiB."""
 
-    def __init__(self, socket: pathlib.Path, prefix: tuple = ()):
+    def __init__(self, socket: pathlib.Path, prefix: tuple = (), program: str = CLIENT):
         env = os.environ | {"PYTHONPATH": str(BINARIES.parent / "lib")}
         env = {key: value for key, value in env.items() if key != "XPUD_ADDRESS"} | ({"XPUD_ADDRESS": str(socket)} if socket else {})
-        self.process = subprocess.Popen([*prefix, sys.executable, "-c", CLIENT], env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([*prefix, sys.executable, "-c", program], env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE)
         self.greeting = self.hear()
 

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/executor/api/executor_kind.h"
 #include "daemon/executor/api/peak_rates.h"
 #include "daemon/executor/api/sensors.h"
 #include "daemon/tenant/time_grant.h"
@@ -84,8 +85,9 @@ struct Verdict {
 };
 
 struct ExecutorStatus {
-  int pid = 0;            // 0: this process
-  uint64_t replaced = 0;  // count of lost executors that were replaced
+  int pid = 0;            // 0: this process, or there is none
+  uint64_t lost = 0;      // count of lost executors
+  uint64_t replaced = 0;  // count of those that were replaced
 };
 
 class Device {
@@ -122,12 +124,11 @@ class Device {
 
   // Checks the executor and finishes imports; call often. Returns the sessions to close.
   virtual std::vector<Verdict> Poll() { return {}; }
-  // Becomes readable when Poll must be called though nothing else happens; -1: never. Changes with each
-  // replacement.
+  // Becomes readable when Poll must be called though nothing else happens; -1: never. Constant.
   virtual int alarm_fd() const { return -1; }
-  virtual ExecutorStatus executor() const { return {}; }
-  // Why the last executor was lost.
-  virtual std::string loss() const { return ""; }
+  virtual ExecutorStatus executor(ExecutorRole /*role*/) const { return {}; }
+  // Why its last executor was lost.
+  virtual std::string loss(ExecutorRole /*role*/) const { return ""; }
   // Sets how long a command may run from now on, where that is watched; 0: no limit.
   virtual void SetCommandLimit(std::chrono::milliseconds /*limit*/) {}
   // From now on queues say when their work ran, or no longer do. Returns a ticket: once Traced(ticket), and

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/executor/api/work_time.h"
+#include "daemon/tenant/time_grant.h"
 #include "kernels/api/launch.h"
 
 namespace xpud::executor {
@@ -53,6 +54,11 @@ class DeviceQueue {
   virtual absl::Status WriteTimestamp(uint64_t* word) = 0;
   // Sets the word that holds the last value of WriteValue that was reached.
   virtual void Watch(const uint64_t* /*done*/) {}
+  // The class of the session has changed.
+  virtual void SetPriority(PriorityClass /*priority*/) {}
+  // Whether the work runs in an executor that other classes do not use. A device gives each of its executors
+  // the time that it wants, so this work does not hold up others by what is in flight.
+  virtual bool apart() const { return false; }
   // Whether the queue takes work. False while its executor is being replaced or has enough work.
   virtual bool ready() const { return true; }
   // Says that all work appended before the last WriteValue of up to `value` is done.

@@ -9,4 +9,20 @@ enum class ExecutorKind {
   kProcess,  // an executor process for each device
 };
 
+// Whether the work of class batch has an executor process of its own on each device, so that the device
+// switches between it and the others' work, in the middle of a kernel if need be. It takes device memory of
+// its own (520 MiB of a GPU).
+enum class BatchExecutor {
+  kOff,
+  kAuto,  // while such work has commands of a millisecond and more
+  kOn,    // while there is such work
+};
+
+// The executors that a device may have.
+enum class ExecutorRole {
+  kAll,    // of all classes
+  kBatch,  // of class batch alone
+};
+inline constexpr ExecutorRole kExecutorRoles[] = {ExecutorRole::kAll, ExecutorRole::kBatch};
+
 }  // namespace xpud::executor

@@ -2,6 +2,7 @@
 // with its daemon, or when the device is lost.
 #pragma once
 
+#include "daemon/executor/process/executor_rings.h"
 #include "daemon/executor/process/serve_arguments.h"
 
 namespace xpud::executor::process {
@@ -10,8 +11,9 @@ namespace xpud::executor::process {
 inline constexpr int kMemoryChannelFd = 3;
 inline constexpr int kCompilerChannelFd = 4;
 inline constexpr int kImportChannelFd = 5;
-inline constexpr int kFirstRingFd = 6;  // for each ring its memory, then its doorbell
-inline constexpr int kMaxRings = 4;
+inline constexpr int kFirstRingFd = 6;       // for each ring its memory, then its doorbell
+inline constexpr int kMaxAppendThreads = 4;  // of one class; see RingPlan
+inline constexpr int kMaxRings = RingPlan::For(kMaxAppendThreads).total();
 inline constexpr int kFirstFreeFd = kFirstRingFd + 2 * kMaxRings;
 
 // Exit statuses.

@@ -1,6 +1,6 @@
 // The rings of a device's executor, at the daemon's end: what is sent to it, and what it reports. After the
 // loss of an executor they are offline until the next one has the device: nothing is sent, but what the lost
-// one reported can still be read. Owned by ProcessDevice. REQUIRES: the lane's thread.
+// one reported can still be read. Owned by ExecutorPost. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,34 @@
 
 #include "absl/status/status.h"
 #include "daemon/executor/process/private_ring.h"
+#include "daemon/tenant/time_grant.h"
 
 namespace xpud::executor::process {
 
+// How many rings each class has. A thread appends what is in its ring in order, so work waits for what lies
+// before it there: not for that of another class, if there are enough.
+struct RingPlan {
+  uint32_t interactive = 1;  // 1 alone: it is everybody's
+  uint32_t batch = 0, realtime = 0;
+
+  // For a device that is worth this many appending threads for one class.
+  static constexpr RingPlan For(uint32_t threads) {
+    if (threads < 2) return {};
+    return {.interactive = threads, .batch = threads / 2, .realtime = 1};
+  }
+  constexpr uint32_t total() const { return interactive + batch + realtime; }
+  // The ring of the queue in a slot.
+  constexpr size_t RingOf(PriorityClass of, uint32_t slot) const {
+    if (of == PriorityClass::kBatch && batch != 0) return interactive + slot % batch;
+    if (of == PriorityClass::kRealtime && realtime != 0) return interactive + batch + slot % realtime;
+    return slot % interactive;
+  }
+};
+
 class ExecutorRings {
  public:
-  // `count`: each executor of the device has so many.
-  explicit ExecutorRings(size_t count) : count_(count) {}
+  // Each executor has the rings of this plan.
+  explicit ExecutorRings(const RingPlan& plan) : plan_(plan) {}
   ExecutorRings(const ExecutorRings&) = delete;
   ExecutorRings& operator=(const ExecutorRings&) = delete;
 
@@ -27,7 +48,8 @@ class ExecutorRings {
   // Offline, with no rings to read.
   void Disconnect();
   bool online() const { return online_; }
-  size_t count() const { return count_; }
+  size_t count() const { return plan_.total(); }
+  const RingPlan& plan() const { return plan_; }
 
   // REQUIRES for all that follows: Connect was called, and Disconnect was not; unless they say otherwise.
   // Sends complete messages. Returns false if the ring is full.
@@ -58,7 +80,7 @@ class ExecutorRings {
  private:
   QueueReport& Report(size_t ring, uint32_t slot) const { return rings_[ring].pages().reports[slot]; }
 
-  const size_t count_;
+  const RingPlan plan_;
   std::span<PrivateRing> rings_;
   bool online_ = false;
   bool traces_ = false;

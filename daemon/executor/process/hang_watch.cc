@@ -22,7 +22,7 @@ std::vector<uint64_t> HangWatch::Check(std::chrono::milliseconds limit) {
     const uint64_t taken = rings_.taken(r);
     if (heads_[r].position != taken || taken == rings_.position(r)) heads_[r] = {taken, now};
   }
-  queues_.ForEach([&](ProcessQueue& queue) {
+  queues_.ForEachOf(rings_, [&](ProcessQueue& queue) {
     const Head& head = heads_[queue.ring()];
     if (queue.HasUnreachedMark(head.position)) add(queue, now - queue.last_progress());
     if (now - head.since >= limit && queue.Holds(head.position)) add(queue, now - head.since);

@@ -1,4 +1,4 @@
-// Finds sessions whose commands hold up a device's executor for longer than a limit. Owned by ProcessDevice.
+// Finds sessions whose commands hold up a device's executor for longer than a limit. Owned by ExecutorPost.
 // REQUIRES: the lane's thread.
 #pragma once
 

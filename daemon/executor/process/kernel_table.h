@@ -1,6 +1,6 @@
-// The kernels that a device's work has used: which threads of the executor have loaded each one, and how
-// often it ran. A thread of the executor loads modules and kernels for its ring only, when the first launch
-// needs them. Owned by ProcessDevice. REQUIRES: the lane's thread.
+// The kernels that the work of one executor after another has used: which threads of the executor have loaded
+// each one, and how often it ran. A thread of the executor loads modules and kernels for its ring only, when
+// the first launch needs them. Owned by ExecutorPost. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,8 @@ class KernelTable {
   // ring is full. REQUIRES: all launches of the others are done.
   void Unload(std::vector<const kernels::Kernel*>& kernels, const absl::flat_hash_set<uint32_t>& needed);
 
+  // A kernel that was added.
+  const kernels::Kernel& operator[](uint32_t kernel) const { return *kernels_[kernel].kernel; }
   // Completed launches of a kernel.
   void CountRun(uint32_t kernel) { ++kernels_[kernel].runs; }
   uint64_t runs(uint32_t kernel) const { return kernels_[kernel].runs; }

@@ -57,7 +57,7 @@ class KernelTableTest : public ::testing::Test {
   const kernels::Kernel add_ = {.index = 0, .module = &first_, .entry = "add"};
   const kernels::Kernel mul_ = {.index = 1, .module = &second_, .entry = "mul"};
   std::vector<PrivateRing> ends_;
-  ExecutorRings rings_{2};
+  ExecutorRings rings_{RingPlan{.interactive = 2}};
   KernelTable table_{rings_};
   uint64_t seen_[2] = {};
 };

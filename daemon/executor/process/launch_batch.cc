@@ -21,7 +21,7 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
 
 // Hashes everything of a launch except the values of its arguments.
 uint64_t StructureOf(const Message& message) {
-  uint64_t words[4];
+  uint64_t words[5];
   static_assert(sizeof(message.launch) == sizeof(words));
   std::memcpy(words, &message.launch, sizeof(words));
   uint64_t hash = Mix(message.queue, message.kernel);
@@ -40,6 +40,7 @@ LaunchBatch CutBatch(std::span<const std::byte> pending) {
   bool ended = false;   // another message follows
   bool whole = false;
   size_t n = 0;
+  uint64_t ideal_ns = 0;
   while (!whole && !ended && ends[n] < pending.size()) {
     const auto& message = *reinterpret_cast<const Message*>(pending.data() + ends[n]);
     ended = message.kind != MessageKind::kLaunch || message.queue != queue;
@@ -50,7 +51,8 @@ LaunchBatch CutBatch(std::span<const std::byte> pending) {
     ends[n + 1] = ends[n] + message.bytes;
     ++n;
     const bool boundary = !uniform && n >= kMinBeforeBoundary && (structure >> 32 & kBoundaryMask) == 0;
-    whole = boundary || n == kMaxBatchLaunches;
+    ideal_ns += message.launch.ideal_ns;
+    whole = boundary || n == kMaxBatchLaunches || ideal_ns >= kMaxBatchIdealNs;
   }
   const size_t cut = whole ? n : ended || uniform ? std::bit_floor(n) : 0;
   if (cut < kMinLaunches) return {0, ends[n]};

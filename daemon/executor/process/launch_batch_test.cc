@@ -45,6 +45,17 @@ TEST(LaunchBatchTest, OthersWaitForMoreUnlessSomethingElseFollows) {
   EXPECT_EQ(CutBatch(other.bytes()).launches, 8u);
 }
 
+// Whatever else: work that goes first waits for a batch as a whole.
+TEST(LaunchBatchTest, ABatchEndsWithTheLaunchThatMakesItLong) {
+  TestLaunches launches;
+  for (uint32_t i = 0; i < 40; ++i) launches.Add(1, i, 1, 0, /*ideal_ns=*/10'000);
+  EXPECT_EQ(CutBatch(launches.bytes()).launches, 8u);
+  TestLaunches longer;
+  for (uint32_t i = 0; i < 40; ++i) longer.Add(1, i, 1, 0, /*ideal_ns=*/30'000);
+  EXPECT_EQ(CutBatch(longer.bytes()).launches, 0u) << "a few long launches gain nothing";
+  EXPECT_EQ(CutBatch(longer.bytes()).bytes, 3 * kBytes);
+}
+
 // A program of 300 launches repeats. Wherever reading begins, the cuts soon fall on the same launches.
 TEST(LaunchBatchTest, ARepeatedProgramIsCutAtTheSamePlaces) {
   std::mt19937 random(1);

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "daemon/executor/process/memory_holder.h"
 #include "proto/base/descriptor_error.h"
 #include "proto/base/mapping.h"
 #include "proto/base/status_macros.h"
@@ -36,26 +37,32 @@ class MemoryMap::SharedHostMemory final : public HostMemory {
   Mapping mapping_;  // empty if another object owns the memory
 };
 
-absl::StatusOr<std::unique_ptr<MemoryMap>> MemoryMap::Create(uint32_t device, SharedExecutor& executors,
-                                                             std::function<void()> wake) {
+absl::StatusOr<std::unique_ptr<MemoryMap>> MemoryMap::Create(uint32_t device, std::function<void()> wake) {
   ASSIGN_OR_RETURN(AddressSpace chunks, AddressSpace::ForChunks(device));
   ASSIGN_OR_RETURN(AddressSpace hosts, AddressSpace::ForHostMemory(device));
   ASSIGN_OR_RETURN(AddressSpace clients, AddressSpace::ForClientMemory(device));
   return std::unique_ptr<MemoryMap>(
-      new MemoryMap({std::move(chunks), std::move(hosts), std::move(clients)}, executors, std::move(wake)));
+      new MemoryMap({std::move(chunks), std::move(hosts), std::move(clients)}, std::move(wake)));
 }
 
 absl::StatusOr<std::unique_ptr<Chunk>> MemoryMap::AllocateChunk(uint64_t bytes) {
-  if (executor_ == nullptr) return absl::UnavailableError("the device's executor is being replaced");
+  const MemoryHolder& first = *holders_.front();
+  if (first.executor() == nullptr) return absl::UnavailableError("the device's executor is being replaced");
   // CUDA puts memory of its own, such as the stacks of kernels, where a chunk was freed. Such addresses stay
   // taken.
   constexpr int kMaxTries = 64;
   absl::Status status;
   for (int i = 0; i < kMaxTries; ++i) {
     ASSIGN_OR_RETURN(const uint64_t address, addresses_.chunks.Take(bytes));
-    auto fd = executor_->Allocate(address, bytes);
+    auto fd = first.executor()->Allocate(address, bytes);
     if (fd.ok()) {
-      parts_[address] = {bytes, std::make_shared<UniqueFd>(*std::move(fd)), Part::Kind::kChunk};
+      const Part part = {bytes, std::make_shared<UniqueFd>(*std::move(fd)), Part::Kind::kChunk};
+      if (absl::Status given = GiveHolders(address, part, &first); !given.ok()) {
+        TakeBack(*first.executor(), address, part);
+        addresses_.chunks.Return(address);
+        return given;
+      }
+      parts_[address] = part;
       return std::make_unique<DeviceChunk>(*this, address, bytes);
     }
     status = fd.status();
@@ -66,12 +73,24 @@ absl::StatusOr<std::unique_ptr<Chunk>> MemoryMap::AllocateChunk(uint64_t bytes) 
   return status;
 }
 
+absl::Status MemoryMap::GiveHolders(uint64_t address, const Part& part, const MemoryHolder* except) {
+  std::vector<Process> given;
+  for (const MemoryHolder* const holder : holders_) {
+    if (holder == except || holder->executor() == nullptr) continue;
+    const absl::Status status = Give(*holder->executor(), address, part);
+    if (absl::IsUnavailable(status)) continue;  // it has just been lost; the next one gets the memory
+    if (!status.ok()) {
+      for (const Process& process : given) TakeBack(*process, address, part);
+      return status;
+    }
+    given.push_back(holder->executor());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status MemoryMap::AddHost(uint64_t address, uint64_t bytes, UniqueFd fd) {
   const Part part = {bytes, std::make_shared<UniqueFd>(std::move(fd)), Part::Kind::kHost};
-  // If there is no executor yet, the next one gets the memory when it starts; likewise if this one has just
-  // been lost.
-  absl::Status given = executor_ != nullptr ? Give(*executor_, address, part) : absl::OkStatus();
-  if (!given.ok() && !absl::IsUnavailable(given)) return given;
+  RETURN_IF_ERROR(GiveHolders(address, part, nullptr));
   parts_[address] = part;
   return absl::OkStatus();
 }
@@ -100,9 +119,14 @@ void MemoryMap::Remove(uint64_t address) {
   if (found != parts_.end()) {
     const Part part = std::move(found->second);
     parts_.erase(found);
-    if (executor_ != nullptr && part.kind != Part::Kind::kClient) TakeBack(*executor_, address, part);
-    if (executor_ != nullptr && part.kind == Part::Kind::kClient)
-      background_.Run([process = executor_, address, part] { TakeBack(*process, address, part); }, [] {});
+    for (const MemoryHolder* const holder : holders_) {
+      const Process& process = holder->executor();
+      if (process == nullptr) continue;
+      if (part.kind != Part::Kind::kClient)
+        TakeBack(*process, address, part);
+      else if (holder->Expects(part.owner))
+        RunLater([process, address, part] { TakeBack(*process, address, part); }, [] {});
+    }
   }
   addresses_.chunks.Return(address);
   addresses_.hosts.Return(address);
@@ -141,30 +165,61 @@ void MemoryMap::StartImport(const transport::SharedBytes& memory, uint64_t owner
   if (!there.ok()) return done(there.status());
   Part part = {memory.bytes.size(), std::make_shared<UniqueFd>(std::move(fd)), Part::Kind::kClient, owner};
   Import(std::make_shared<ClientImport>(
-      ClientImport{memory.bytes.data(), *there, std::move(part), std::move(done), nullptr, {}}));
+      ClientImport{memory.bytes.data(), *there, std::move(part), std::move(done), {}, {}}));
+}
+
+std::vector<MemoryMap::Target> MemoryMap::TargetsOf(const ClientImport& import) const {
+  std::vector<Target> targets;
+  for (MemoryHolder* const holder : holders_) {
+    const bool first = holder == holders_.front();
+    if (!holder->Expects(import.part.owner) || (!first && holder->executor() == nullptr)) continue;
+    const auto before = std::ranges::find(import.targets, holder, &Target::holder);
+    const Process had = before != import.targets.end() ? before->process : nullptr;
+    if (had == nullptr || had != holder->executor())
+      targets.push_back({holder, &holder->executors(), had, first});
+  }
+  return targets;
+}
+
+absl::Status MemoryMap::GiveTarget(Target& target, const ClientImport& import) {
+  for (;;) {
+    const Process next = target.first ? target.executors->OtherThan(target.process) : target.executors->Get();
+    if (next == nullptr && target.first) return absl::UnavailableError("the device's executor is lost");
+    if (next == nullptr || next == target.process) return absl::OkStatus();
+    target.process = next;
+    absl::Status given = Give(*next, import.there, import.part);
+    if (!absl::IsUnavailable(given)) return given;
+  }
 }
 
 void MemoryMap::Import(const std::shared_ptr<ClientImport>& import) {
-  background_.Run(
-      [this, import] {
-        do {
-          import->process = executors_.OtherThan(import->process);
-          import->status = import->process == nullptr
-                               ? absl::UnavailableError("the device's executor is lost")
-                               : Give(*import->process, import->there, import->part);
-        } while (absl::IsUnavailable(import->status) && import->process != nullptr);
+  std::vector<Target> targets = TargetsOf(*import);
+  std::erase_if(import->targets, [&](const Target& had) {
+    return std::ranges::find(targets, had.holder, &Target::holder) != targets.end();
+  });
+  RunLater(
+      [import, targets = std::move(targets)]() mutable {
+        for (Target& target : targets) {
+          import->status.Update(GiveTarget(target, *import));
+          import->targets.push_back(target);
+        }
       },
       [this, import] { FinishImport(import); });
 }
 
-// Starts over if the executor was replaced meanwhile: its successor was given the memory that was listed
-// before.
+// Starts over for executors that came meanwhile: they were given the memory that was listed before.
 void MemoryMap::FinishImport(const std::shared_ptr<ClientImport>& import) {
+  if (import->status.ok() && !TargetsOf(*import).empty()) return Import(import);
   if (!import->status.ok()) {
+    for (const Target& target : import->targets) {
+      if (target.process != nullptr)
+        RunLater([process = target.process, address = import->there,
+                  part = import->part] { TakeBack(*process, address, part); },
+                 [] {});
+    }
     addresses_.clients.Return(import->there);
     return import->done(import->status);
   }
-  if (import->process != executor_) return Import(import);
   parts_[import->there] = import->part;
   import->done(std::make_unique<SharedHostMemory>(*this, import->here, import->there, Mapping()));
 }
@@ -179,51 +234,6 @@ absl::StatusOr<MemoryMap::Parts> MemoryMap::GiveAll(ExecutorProcess& next, const
     given[address] = part;
   }
   return given;
-}
-
-absl::Status MemoryMap::Adopt(Process next, const Parts& had) {
-  const auto has = [](const Parts& parts, uint64_t address, const Part& part) {
-    const auto found = parts.find(address);
-    return found != parts.end() && found->second == part;
-  };
-  for (const auto& [address, part] : had) {
-    if (!has(parts_, address, part)) TakeBack(*next, address, part);
-  }
-  for (const auto& [address, part] : parts_) {
-    if (part.kind == Part::Kind::kClient || has(had, address, part)) continue;
-    RETURN_IF_ERROR(Give(*next, address, part));
-  }
-  executor_ = std::move(next);
-  missing_.clear();
-  for (const auto& [address, part] : parts_) {
-    if (part.kind == Part::Kind::kClient) GiveAgain(address, part);
-  }
-  return absl::OkStatus();
-}
-
-// Importing clients' memory may take long. Meanwhile only the owner's queues are held back.
-void MemoryMap::GiveAgain(uint64_t address, const Part& part) {
-  ++missing_[part.owner];
-  const auto given = std::make_shared<absl::Status>();
-  background_.Run([process = executor_, address, part, given] { *given = Give(*process, address, part); },
-                  [this, process = executor_, owner = part.owner, given] {
-                    if (process == executor_)
-                      NoteGiven(owner, *given);  // otherwise the next executor gets it
-                  });
-}
-
-void MemoryMap::NoteGiven(uint64_t owner, const absl::Status& status) {
-  const auto found = missing_.find(owner);
-  if (found == missing_.end() || absl::IsUnavailable(status))
-    return;  // the session is blamed, or the executor is lost
-  if (status.ok() && --found->second != 0) return;
-  missing_.erase(found);
-  given_.emplace_back(owner, status);
-}
-
-std::vector<std::pair<uint64_t, absl::Status>> MemoryMap::TakeGiven() {
-  background_.FinishDone();
-  return std::exchange(given_, {});
 }
 
 }  // namespace xpud::executor::process

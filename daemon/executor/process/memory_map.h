@@ -1,6 +1,7 @@
 // The memory that every executor of a device must have, at the same addresses: chunks of device memory, the
-// daemon's host memory, and what clients share. The next executor gets what the lost one had. Owned by
-// ProcessDevice. REQUIRES: the lane's thread, unless a function says otherwise.
+// daemon's host memory, and what clients share. MemoryHolder knows what one of them has. The next executor
+// gets what the lost one had. Owned by ProcessDevice. REQUIRES: the lane's thread, unless a function says
+// otherwise.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,8 @@
 
 namespace xpud::executor::process {
 
+class MemoryHolder;
+
 class MemoryMap {
  public:
   struct Part {
@@ -31,12 +34,26 @@ class MemoryMap {
   };
   using Parts = std::map<uint64_t, Part>;  // by address
 
-  // `device`: the daemon's number for it. `executors` outlives the map. `wake` is called on any thread when
-  // TakeGiven has something to do.
-  static absl::StatusOr<std::unique_ptr<MemoryMap>> Create(uint32_t device, SharedExecutor& executors,
-                                                           std::function<void()> wake);
+  // `device`: the daemon's number for it. `wake` is called on any thread when FinishLater has something to
+  // do.
+  static absl::StatusOr<std::unique_ptr<MemoryMap>> Create(uint32_t device, std::function<void()> wake);
   MemoryMap(const MemoryMap&) = delete;
   MemoryMap& operator=(const MemoryMap&) = delete;
+
+  // For MemoryHolder. The first one is the executor that allocates; all get everything.
+  void AddHolder(MemoryHolder& holder) { holders_.push_back(&holder); }
+  void RemoveHolder(MemoryHolder& holder) { std::erase(holders_, &holder); }
+  // Runs slow work, and then a continuation on the lane's thread.
+  void RunLater(std::function<void()> work, std::function<void()> then) {
+    if (background_ != nullptr) background_->Run(std::move(work), std::move(then));
+  }
+  void FinishLater() { background_->FinishDone(); }
+  // The device ends: waits for what runs, and runs nothing more. REQUIRES: executors give no answers any
+  // more.
+  void Stop() { background_ = nullptr; }
+  // What the executor has, or no longer has. Any thread.
+  static absl::Status Give(ExecutorProcess& process, uint64_t address, const Part& part);
+  static void TakeBack(ExecutorProcess& process, uint64_t address, const Part& part);
 
   // As executor::Device. The results must end before the map. Chunks are Unavailable without an executor;
   // host memory is not.
@@ -45,24 +62,22 @@ class MemoryMap {
   absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory);
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, Device::ImportDone done);
 
-  // The executor is lost. Changes are for the next one.
-  void LoseExecutor() { executor_ = nullptr; }
   const Parts& parts() const { return parts_; }
   // Gives the next executor all `parts` but clients', which may take long. Returns what it has then. Any
   // thread.
   static absl::StatusOr<Parts> GiveAll(ExecutorProcess& next, const Parts& parts);
-  // Uses the next executor, which has `had`: applies the changes since, and begins to give it clients'
-  // memory.
-  absl::Status Adopt(Process next, const Parts& had);
-  // Whether the executor has all memory that the session shares.
-  bool IsComplete(uint64_t owner) const { return !missing_.contains(owner); }
-  // Call often. Returns the sessions all of whose memory the executor has got since the last call, and those
-  // for which it failed.
-  std::vector<std::pair<uint64_t, absl::Status>> TakeGiven();
 
  private:
   struct Addresses {
     AddressSpace chunks, hosts, clients;
+  };
+  // An executor that imports a client's memory. The first one must have it; another one that has no process
+  // just now gets it later.
+  struct Target {
+    MemoryHolder* holder;
+    SharedExecutor* executors;
+    Process process;  // the last one that was given it
+    bool first;
   };
   // The import of a client's memory. Belongs to the background thread until its continuation runs.
   struct ClientImport {
@@ -70,30 +85,29 @@ class MemoryMap {
     uint64_t there;
     Part part;
     Device::ImportDone done;
-    Process process;  // the executor that imports it
+    std::vector<Target> targets;
     absl::Status status;
   };
   class DeviceChunk;
   class SharedHostMemory;
 
-  MemoryMap(Addresses addresses, SharedExecutor& executors, std::function<void()> wake)
-      : addresses_(std::move(addresses)), executors_(executors), background_(std::move(wake)) {}
-  static absl::Status Give(ExecutorProcess& process, uint64_t address, const Part& part);
-  static void TakeBack(ExecutorProcess& process, uint64_t address, const Part& part);
+  MemoryMap(Addresses addresses, std::function<void()> wake)
+      : addresses_(std::move(addresses)), background_(std::make_unique<Background>(std::move(wake))) {}
+  // Gives it to the executors that there are; those that come later get what is in `parts_`.
+  absl::Status GiveHolders(uint64_t address, const Part& part, const MemoryHolder* except);
   absl::Status AddHost(uint64_t address, uint64_t bytes, UniqueFd fd);
   void Remove(uint64_t address);
+  // Those that must import it, and have not.
+  std::vector<Target> TargetsOf(const ClientImport& import) const;
+  static absl::Status GiveTarget(Target& target, const ClientImport& import);
   void Import(const std::shared_ptr<ClientImport>& import);
   void FinishImport(const std::shared_ptr<ClientImport>& import);
-  void GiveAgain(uint64_t address, const Part& part);
-  void NoteGiven(uint64_t owner, const absl::Status& status);
 
   Addresses addresses_;
-  SharedExecutor& executors_;
-  Process executor_;  // null: there is none, and the next one has not taken over
   Parts parts_;
-  std::map<uint64_t, size_t> missing_;  // by session: count of its parts that this executor does not have yet
-  std::vector<std::pair<uint64_t, absl::Status>> given_;
-  Background background_;  // last member, so that it is destroyed first
+  std::vector<MemoryHolder*> holders_;
+  std::unique_ptr<Background>
+      background_;  // null: Stop was called; last member, so that it is destroyed first
 };
 
 }  // namespace xpud::executor::process

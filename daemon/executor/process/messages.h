@@ -52,6 +52,7 @@ struct Message {
     struct {
       uint32_t groups[3], group_size[3];
       uint32_t argument_bytes, argument_count;
+      uint64_t ideal_ns;  // see kernels::LaunchList
     } launch;
     struct {
       uint64_t target, source, bytes;

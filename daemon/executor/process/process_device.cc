@@ -1,59 +1,68 @@
 #include "daemon/executor/process/process_device.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/epoll.h>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/str_cat.h"
-#include "daemon/executor/process/launch_batch.h"
 #include "daemon/executor/process/process_queue.h"
+#include "proto/base/descriptor_error.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::executor::process {
 namespace {
 
-constexpr auto kCheckInterval = std::chrono::milliseconds(1);
-constexpr int kMaxFailures = 3;
-
-double Milliseconds(std::chrono::steady_clock::duration time) {
-  return std::chrono::duration<double, std::milli>(time).count();
-}
+constexpr auto kPlaceInterval = std::chrono::milliseconds(1);
+constexpr auto kCloseAfter = std::chrono::seconds(10);  // a post for batch that nobody uses
+constexpr auto kOpenAgain = std::chrono::seconds(60);   // one that could not be opened
 
 }  // namespace
 
-ProcessDevice::ProcessDevice(ProcessDeviceOptions options)
+ProcessDevice::ProcessDevice(ProcessDeviceOptions options, UniqueFd alarms)
     : options_(std::move(options)),
+      alarms_(std::move(alarms)),
       spare_(options_.index, *options_.spawner, options_.command, options_.standby),
-      rings_(options_.command.rings),
-      replacer_(spare_, options_.wake) {}
+      ends_([] {}, "xpud-ends") {}
 
 absl::StatusOr<std::unique_ptr<ProcessDevice>> ProcessDevice::Create(ProcessDeviceOptions options,
                                                                      std::unique_ptr<ExecutorProcess> first) {
-  std::unique_ptr<ProcessDevice> device(new ProcessDevice(std::move(options)));
-  const uint32_t index = device->options_.index;
+  UniqueFd alarms(epoll_create1(EPOLL_CLOEXEC));
+  if (!alarms.valid()) return DescriptorError("epoll_create1");
+  std::unique_ptr<ProcessDevice> device(new ProcessDevice(std::move(options), std::move(alarms)));
+  const ProcessDeviceOptions& made = device->options_;
   device->properties_ = first->properties();
-  device->process_ = std::move(first);
-  device->rings_.Connect(device->process_->rings());
-  device->shared_.Publish(device->process_);
-  ASSIGN_OR_RETURN(device->memory_, MemoryMap::Create(index, device->shared_, device->options_.wake));
-  RETURN_IF_ERROR(device->memory_->Adopt(device->process_, {}));
-  ASSIGN_OR_RETURN(auto probes, device->memory_->AllocateHost(Recovery::kProbeBytes));
-  device->recovery_ =
-      std::make_unique<Recovery>(index, device->rings_, device->queues_, *device->memory_, std::move(probes));
+  ASSIGN_OR_RETURN(device->memory_, MemoryMap::Create(made.index, made.wake));
+  ASSIGN_OR_RETURN(
+      device->all_,
+      ExecutorPost::Create({.name = "all", .device = made.index, .rings = made.rings, .wake = made.wake},
+                           device->queues_, device->spare_, *device->memory_));
+  RETURN_IF_ERROR(device->all_->Fill(std::move(first)));
+  // Its queues are of one class, which uses all rings.
+  ASSIGN_OR_RETURN(device->batch_, ExecutorPost::Create({.name = "batch",
+                                                         .device = made.index,
+                                                         .rings = {.interactive = made.rings.total()},
+                                                         .apart = true,
+                                                         .clients = MemoryHolder::Clients::kExpected,
+                                                         .wake = made.wake},
+                                                        device->queues_, device->spare_, *device->memory_));
   device->spare_.Start();
+  device->Watch(ExecutorRole::kAll);
   return device;
 }
 
 ProcessDevice::~ProcessDevice() {
   options_.spawner->Close();
-  shared_.Publish(nullptr);
-  if (process_ != nullptr) process_->Kill();  // aborts an import
+  for (ExecutorPost* const post : {all_.get(), batch_.get()}) {
+    if (post != nullptr) post->End();
+  }
+  if (memory_ != nullptr) memory_->Stop();
 }
 
 absl::Status ProcessDevice::CheckUsable() const {
-  if (!is_lost_) return absl::OkStatus();
+  if (all_->state() != State::kLost) return absl::OkStatus();
   return absl::UnavailableError("the device is lost: no executor could be started for it");
 }
 
@@ -70,8 +79,8 @@ absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::Import(const transpor
 absl::StatusOr<std::unique_ptr<DeviceQueue>> ProcessDevice::CreateQueue(PriorityClass priority,
                                                                         uint64_t owner) {
   ASSIGN_OR_RETURN(const uint32_t slot, queues_.FindFree());
-  auto queue = std::make_unique<ProcessQueue>(rings_, kernels_, queues_, slot, owner, priority);
-  if (!memory_->IsComplete(owner)) queue->Rewind(0);  // held back like its owner's other queues
+  auto queue = std::make_unique<ProcessQueue>(all_->home(), queues_, slot, owner, priority);
+  if (!all_->memory().IsComplete(owner)) queue->Rewind(0);  // held back like its owner's other queues
   queue->SendCreation();  // if the ring is full, it is sent with the first command
   return queue;
 }
@@ -80,128 +89,110 @@ void ProcessDevice::Forget(std::vector<const kernels::Kernel*>& kernels) {
   absl::flat_hash_set<uint32_t> needed;
   queues_.ForEach(
       [&](ProcessQueue& queue) { queue.ForEachKernel([&](uint32_t kernel) { needed.insert(kernel); }); });
-  kernels_.Unload(kernels, needed);
+  std::vector<const kernels::Kernel*> apart = kernels;
+  all_->kernels().Unload(kernels, needed);
+  batch_->kernels().Unload(apart, needed);
+  for (const kernels::Kernel* const kernel : apart) {
+    if (std::ranges::find(kernels, kernel) == kernels.end()) kernels.push_back(kernel);
+  }
 }
 
 absl::StatusOr<std::string> ProcessDevice::Assemble(const std::string& text) {
-  return shared_.With([&](ExecutorProcess& process) { return process.Assemble(text); });
+  return all_->shared().With([&](ExecutorProcess& process) { return process.Assemble(text); });
 }
 
 absl::StatusOr<uint64_t> ProcessDevice::RunHostKernel(const kernels::Launch& launch) {
   std::thread beside = spare_.RunHostKernel(launch);
-  auto answer = shared_.With([&](ExecutorProcess& process) { return process.RunHostKernel(launch); });
+  auto answer = all_->shared().With([&](ExecutorProcess& process) { return process.RunHostKernel(launch); });
   if (beside.joinable()) beside.join();
   return answer;
 }
 
 SensorReadings ProcessDevice::ReadSensors() {
   constexpr std::chrono::milliseconds kLimit{200};
-  const Process process = shared_.Get();
+  const Process process = all_->shared().Get();
   return process != nullptr ? process->AskSensors(kLimit) : NoReadings(SensorState::kNoExecutor);
 }
 
-// Also after the end of the trace: of work that ended before.
-void ProcessDevice::TakeTimes() {
-  rings_.times().Take([&](const TimesExchange::Entry& entry) {
-    ProcessQueue* const queue = queues_.Find(entry.queue);
-    if (queue == nullptr) return;
-    const WorkTime& time = entry.time;
-    const bool one = time.what == WorkTime::What::kRan || time.what == WorkTime::What::kAppended;
-    const bool several = time.what == WorkTime::What::kReplayed && time.count <= kMaxBatchLaunches;
-    if (time.began_ns <= time.ended_ns && (several || (one && time.count == 1))) queue->AddTime(time);
-  });
+uint64_t ProcessDevice::replayed_launches() const {
+  return all_->rings().replayed_launches() + batch_->rings().replayed_launches();
 }
 
-// ---- the executor's health, and the next one
+uint32_t ProcessDevice::Trace(bool on) {
+  batch_ticket_ = batch_->rings().Trace(on);
+  return all_->rings().Trace(on);
+}
+
+bool ProcessDevice::Traced(uint32_t ticket) const {
+  return all_->rings().Traced(ticket) && batch_->rings().Traced(batch_ticket_);
+}
+
+// ---- the executors, and which queues are where
 
 std::vector<Verdict> ProcessDevice::Poll() {
-  for (const auto& [owner, given] : memory_->TakeGiven()) recovery_->FinishMemory(owner, given);
-  if (rings_.online()) {
-    TakeTimes();
-    CheckHealth();
-    if (rings_.online()) ProbeSuspects();
-  } else if (auto replacement = replacer_.Take()) {
-    FinishReplacement(*std::move(replacement));
-  }
-  return recovery_->TakeVerdicts();
+  all_->Poll(options_.command_limit);
+  batch_->Poll(options_.command_limit);
+  if (all_->state() == State::kLost && !std::exchange(blamed_, true)) all_->Blame();
+  Place();
+  for (const ExecutorRole role : kExecutorRoles) Watch(role);
+  std::vector<Verdict> verdicts = all_->TakeVerdicts();
+  std::ranges::move(batch_->TakeVerdicts(), std::back_inserter(verdicts));
+  return verdicts;
 }
 
-void ProcessDevice::CheckHealth() {
-  using Ending = Replacer::Ending;
+bool ProcessDevice::BelongsApart(const ProcessQueue& queue) const {
+  if (queue.priority() != PriorityClass::kBatch) return false;
+  return options_.batch_executor == BatchExecutor::kOn || queue.had_long();
+}
+
+void ProcessDevice::OpenBatch(Clock::time_point now) {
+  if (batch_failed_ != Clock::time_point() && now - batch_failed_ < kOpenAgain) return;
+  batch_->Open();
+}
+
+void ProcessDevice::CloseBatch() {
+  spdlog::info("executor_closed device={} post=batch pid={}", options_.index, batch_->process()->pid());
+  // Its end takes as long as the driver's context does.
+  ends_.Run([process = batch_->Vacate()]() mutable { process = nullptr; }, [] {});
+}
+
+void ProcessDevice::Place() {
+  if (options_.batch_executor == BatchExecutor::kOff) return;
   const Clock::time_point now = Clock::now();
-  if (now - last_check_ < kCheckInterval) return;
-  last_check_ = now;
-  const bool ended = process_->Ended();  // must be read before the reason in shared memory
-  if (const auto fault = rings_.Fault())
-    return Lose(Ending::kFaulted, absl::StrCat("its device faulted: ", *fault));
-  if (ended)
-    return process_->hung() ? Lose(Ending::kHung, "it did not answer") : Lose(Ending::kEnded, "it ended");
-  queues_.ForEach([](ProcessQueue& queue) { queue.SendRest(); });  // what the ring had no space for
-  if (options_.command_limit.count() == 0) return;
-  if (std::vector<uint64_t> hung = hangs_.Check(options_.command_limit); !hung.empty()) {
-    const std::string what =
-        hung.size() == 1 ? absl::StrCat("a command of session ", hung.front()) : "a command";
-    Lose(Ending::kHung, absl::StrCat(what, " ran for longer than ", options_.command_limit.count(), " ms"),
-         std::move(hung));
+  if (now - placed_ < kPlaceInterval) return;
+  placed_ = now;
+  ends_.FinishDone();
+  if (batch_->state() == State::kLost) {
+    batch_failed_ = now;
+    batch_->GiveUp(all_->home());
   }
-}
-
-void ProcessDevice::ProbeSuspects() {
-  recovery_->Probe();
-  const auto overdue = recovery_->Overdue();
-  if (!overdue || options_.command_limit.count() != 0) return;
-  Lose(Replacer::Ending::kHung,
-       absl::StrCat("the commands of session ", *overdue,
-                    " that were in flight when an executor was lost do not finish"),
-       {*overdue});
-}
-
-void ProcessDevice::Lose(Replacer::Ending ending, const std::string& what, std::vector<uint64_t> hung) {
-  loss_ = what;
-  lost_at_ = Clock::now();
-  hung_ = std::move(hung);
-  spdlog::warn("executor_lost device={} pid={} reason=\"{}\"", options_.index, process_->pid(), what);
-  rings_.TakeOffline();
-  memory_->LoseExecutor();
-  replacer_.Start(process_, ending, memory_->parts());
-}
-
-void ProcessDevice::FinishReplacement(Replacer::Replacement replacement) {
-  if (process_ != nullptr) {
-    if (hung_.empty() && !replacement.end.text.empty())
-      absl::StrAppend(&loss_, " (", replacement.end.text, ")");
-    recovery_->Begin(
-        {loss_, std::exchange(hung_, {}), replacement.end.from_outside && !replacement.end.ours});
-    rings_.Disconnect();
-    process_ = nullptr;
-  }
-  const absl::Status adopted = Adopt(std::move(replacement));
-  if (adopted.ok()) return;
-  spdlog::error("executor_not_replaced device={} error=\"{}\"", options_.index,
-                std::string(adopted.message()));
-  if (++failures_ < kMaxFailures) return replacer_.Start(nullptr, Replacer::Ending::kEnded, memory_->parts());
-  is_lost_ = true;
-  shared_.Publish(nullptr);
-  queues_.ForEach([&](const ProcessQueue& queue) {
-    recovery_->Blame(queue.owner(), absl::StrCat("the device is lost: ", adopted.message()));
+  const bool is_there = batch_->state() == State::kOnline;
+  bool used = false;
+  queues_.ForEach([&](ProcessQueue& queue) {
+    const bool apart = BelongsApart(queue);
+    used |= apart || queue.apart();
+    if (apart && is_there) batch_->memory().Expect(queue.owner());
+    const bool goes = apart && is_there && batch_->memory().IsComplete(queue.owner());
+    // One that is there stays while its executor is replaced.
+    queue.Move(goes || (apart && queue.apart()) ? batch_->home() : all_->home());
   });
+  if (used) batch_used_ = now;
+  if (used && batch_->state() == State::kVacant) OpenBatch(now);
+  if (is_there && !used && now - batch_used_ > kCloseAfter) CloseBatch();
 }
 
-absl::Status ProcessDevice::Adopt(Replacer::Replacement replacement) {
-  RETURN_IF_ERROR(replacement.process.status());
-  RETURN_IF_ERROR(memory_->Adopt(*replacement.process, replacement.memory));
-  process_ = *std::move(replacement.process);
-  failures_ = 0;
-  ++replaced_;
-  kernels_.ForgetLoaded();
-  hangs_.Restart();
-  rings_.Connect(process_->rings());
-  shared_.Publish(process_);
-  recovery_->Resume();
-  spdlog::info("executor_replaced device={} pid={} after_ms={:.0f} suspects={}", options_.index,
-               process_->pid(), Milliseconds(Clock::now() - lost_at_), recovery_->suspects());
-  spare_.Start();
-  return absl::OkStatus();
+void ProcessDevice::Watch(ExecutorRole role) {
+  const Process& process = PostOf(role).process();
+  Watched& watched = watched_[static_cast<size_t>(role)];
+  const Watched now = process == nullptr ? Watched() : Watched{.fd = process->pidfd(), .pid = process->pid()};
+  if (now == watched) return;
+  // A descriptor that was closed has left by itself.
+  if (watched.fd >= 0) epoll_ctl(alarms_.get(), EPOLL_CTL_DEL, watched.fd, nullptr);
+  watched = now;
+  if (now.fd < 0) return;
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  epoll_ctl(alarms_.get(), EPOLL_CTL_ADD, now.fd, &event);
 }
 
 }  // namespace xpud::executor::process

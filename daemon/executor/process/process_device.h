@@ -1,6 +1,7 @@
-// A device with an executor process. A lost executor is replaced: the next one gets the memory at the same
-// addresses and reruns the unfinished work, so that sessions continue. Wires the parts of this folder: each
-// does one thing and knows nothing of the device. REQUIRES: the lane's thread, unless a function says
+// A device with an executor process, or two: `batch` may have one of its own, so that its work cannot hold up
+// that of other classes inside the device. A lost executor is replaced: the next one gets the memory at the
+// same addresses and reruns the unfinished work, so that sessions continue. Wires the parts of this folder:
+// each does one thing and knows nothing of the device. REQUIRES: the lane's thread, unless a function says
 // otherwise.
 #pragma once
 
@@ -12,26 +13,26 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "daemon/executor/api/background.h"
 #include "daemon/executor/api/device.h"
-#include "daemon/executor/process/executor_rings.h"
-#include "daemon/executor/process/hang_watch.h"
-#include "daemon/executor/process/kernel_table.h"
+#include "daemon/executor/api/executor_kind.h"
+#include "daemon/executor/process/executor_post.h"
 #include "daemon/executor/process/memory_map.h"
 #include "daemon/executor/process/queue_slots.h"
-#include "daemon/executor/process/recovery.h"
-#include "daemon/executor/process/replacer.h"
-#include "daemon/executor/process/shared_executor.h"
 #include "daemon/executor/process/spare_executor.h"
+#include "proto/base/unique_fd.h"
 
 namespace xpud::executor::process {
 
 struct ProcessDeviceOptions {
   uint32_t index = 0;          // index among the daemon's devices
   Spawner* spawner = nullptr;  // outlives the device
-  ExecutorCommand command;
+  ExecutorCommand command;     // its rings are those of `rings`
+  RingPlan rings;
   std::chrono::milliseconds command_limit{0};  // 0: none
   bool standby = false;                        // the spare executor opens the device in advance
-  std::function<void()> wake;                  // called on any thread when Poll has something to do
+  BatchExecutor batch_executor = BatchExecutor::kOff;
+  std::function<void()> wake;  // called on any thread when Poll has something to do
 };
 
 class ProcessDevice final : public Device {
@@ -55,48 +56,47 @@ class ProcessDevice final : public Device {
   void Forget(std::vector<const kernels::Kernel*>& kernels) override;
   SensorReadings ReadSensors() override;  // thread-safe
   std::vector<Verdict> Poll() override;
-  int alarm_fd() const override { return process_ != nullptr ? process_->pidfd() : -1; }
-  ExecutorStatus executor() const override { return {rings_.online() ? process_->pid() : 0, replaced_}; }
+  int alarm_fd() const override { return alarms_.get(); }
+  ExecutorStatus executor(ExecutorRole role) const override { return PostOf(role).status(); }
   void SetCommandLimit(std::chrono::milliseconds limit) override { options_.command_limit = limit; }
-  std::string loss() const override { return loss_; }
-  uint64_t replayed_launches() const override { return rings_.replayed_launches(); }
-  uint32_t Trace(bool on) override { return rings_.Trace(on); }
-  bool Traced(uint32_t ticket) const override { return rings_.Traced(ticket); }
+  std::string loss(ExecutorRole role) const override { return PostOf(role).loss(); }
+  uint64_t replayed_launches() const override;
+  uint32_t Trace(bool on) override;
+  bool Traced(uint32_t ticket) const override;
 
  private:
   using Clock = std::chrono::steady_clock;
+  using State = ExecutorPost::State;
 
-  explicit ProcessDevice(ProcessDeviceOptions options);
+  explicit ProcessDevice(ProcessDeviceOptions options, UniqueFd alarms);
+  const ExecutorPost& PostOf(ExecutorRole role) const { return role == ExecutorRole::kAll ? *all_ : *batch_; }
   absl::Status CheckUsable() const;
-  void TakeTimes();
-  void CheckHealth();
-  void ProbeSuspects();
-  // `hung`: the sessions whose commands exceeded the limit.
-  void Lose(Replacer::Ending ending, const std::string& what, std::vector<uint64_t> hung = {});
-  void FinishReplacement(Replacer::Replacement replacement);
-  absl::Status Adopt(Replacer::Replacement replacement);
+  // Opens and closes the post for batch, and moves each queue to the post where it should be.
+  void Place();
+  bool BelongsApart(const ProcessQueue& queue) const;
+  void OpenBatch(Clock::time_point now);
+  void CloseBatch();
+  void Watch(ExecutorRole role);
 
   ProcessDeviceOptions options_;  // as given to Create, except for the limit
-  Process process_;               // until its replacement is ready, the lost one; null: there is none
-  SharedExecutor shared_;
+  UniqueFd alarms_;               // an epoll of the executors' ends
+  struct Watched {
+    int fd = -1, pid = 0;
+    bool operator==(const Watched&) const = default;
+  };
+  Watched watched_[2];  // what is in it, by role
   SpareExecutor spare_;
-  ExecutorRings rings_;  // online: process_ works
-  KernelTable kernels_{rings_};
   QueueSlots queues_;
-  HangWatch hangs_{rings_, queues_};
   std::unique_ptr<MemoryMap> memory_;
-  std::unique_ptr<Recovery> recovery_;
-  Replacer replacer_;
+  std::unique_ptr<ExecutorPost> all_;    // of all classes
+  std::unique_ptr<ExecutorPost> batch_;  // of batch, if that is apart
+  bool blamed_ = false;                  // the device is lost, and all sessions know
+  uint32_t batch_ticket_ = 0;            // of the last Trace
 
-  Clock::time_point last_check_;
-  uint64_t replaced_ = 0;
-  int failures_ = 0;      // consecutive failures to start an executor
-  bool is_lost_ = false;  // for good: no executor could be started
-
-  // The last loss.
-  std::string loss_;  // its description
-  Clock::time_point lost_at_;
-  std::vector<uint64_t> hung_;  // see Lose; until the executor has ended
+  Clock::time_point placed_;        // the last look at where queues are
+  Clock::time_point batch_used_;    // when the post for batch last had a queue
+  Clock::time_point batch_failed_;  // when it could not be opened
+  Background ends_;                 // waits for executors that are closed; last member, destroyed first
 };
 
 }  // namespace xpud::executor::process

@@ -25,24 +25,67 @@ void ForEachMessage(std::span<const std::byte> messages, Visit visit) {
 
 }  // namespace
 
-ProcessQueue::ProcessQueue(ExecutorRings& rings, KernelTable& kernels, QueueSlots& slots, uint32_t slot,
-                           uint64_t owner, PriorityClass priority)
-    : rings_(rings),
-      kernels_(kernels),
+ProcessQueue::ProcessQueue(QueueHome& home, QueueSlots& slots, uint32_t slot, uint64_t owner,
+                           PriorityClass priority)
+    : home_(&home),
+      next_home_(&home),
       slots_(slots),
       slot_(slot),
-      ring_(slot % rings.count()),
       owner_(owner),
       priority_(priority),
+      created_priority_(priority),
+      ring_(home.rings.plan().RingOf(priority, slot)),
       appended_(slots[slot].appended) {
-  slots_[slot] = {this, owner, appended_};
-  rings_.DropReport(ring_, slot);
+  slots_[slot_] = {this, owner, appended_, &home.rings};
+  home.rings.DropReport(ring_, slot);
 }
 
 ProcessQueue::~ProcessQueue() {
-  slots_[slot_] = {nullptr, 0, appended_};
+  slots_[slot_] = {nullptr, 0, appended_, nullptr};
   SendDestruction();
 }
+
+// ---- where it is
+
+bool ProcessQueue::IsPlaced() const { return home_ == next_home_ && created_priority_ == priority_; }
+
+void ProcessQueue::SetPriority(PriorityClass priority) {
+  priority_ = priority;
+  Settle();
+}
+
+void ProcessQueue::Move(QueueHome& home) {
+  next_home_ = &home;
+  Settle();
+}
+
+void ProcessQueue::MoveAfterLoss(QueueHome& home) {
+  ForEachKernel([&](uint32_t kernel) { home.kernels.Add(home_->kernels[kernel]); });
+  home_ = next_home_ = &home;
+  slots_[slot_].rings = &home.rings;
+  created_priority_ = priority_;
+  ring_ = home.rings.plan().RingOf(priority_, slot_);
+  home.rings.DropReport(ring_, slot_);
+  moves_ = held_ = false;
+  started_ = 0;
+  SendRest();
+}
+
+void ProcessQueue::Settle() {
+  moves_ = !IsPlaced();
+  if (!moves_ || held_ || !log_.empty()) return;
+  KeepReport();
+  SendDestruction();
+  created_ = moves_ = false;
+  home_ = next_home_;
+  slots_[slot_].rings = &home_->rings;
+  created_priority_ = priority_;
+  ring_ = home_->rings.plan().RingOf(priority_, slot_);
+  home_->rings.DropReport(ring_, slot_);
+  SendCreation();  // if the ring is full, it is sent with the first command
+}
+
+// ---- its work
 
 absl::Status ProcessQueue::Append(std::span<const MemoryUse> uses, uint64_t mark) {
   if (log_.empty()) last_progress_ = Clock::now();
@@ -53,17 +96,19 @@ absl::Status ProcessQueue::Append(std::span<const MemoryUse> uses, uint64_t mark
 }
 
 absl::Status ProcessQueue::Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) {
+  had_long_ |= launches.ideal_ns() >= kLongIdealNs;
   for (size_t i = 0; i < launches.size(); ++i) {
     const kernels::Launch& launch = launches[i];
     const auto values = launch.argument_bytes();
     const auto offsets = std::as_bytes(launch.argument_offsets());
     Message& message = Add(MessageKind::kLaunch, values.size() + 1 + offsets.size());
-    message.kernel = kernels_.Add(launch.kernel());
+    message.kernel = home_->kernels.Add(launch.kernel());
     std::copy(launch.groups().begin(), launch.groups().end(), message.launch.groups);
     std::copy(launch.group_size.begin(), launch.group_size.end(), message.launch.group_size);
     message.launch.argument_bytes =
         static_cast<uint32_t>((values.size() + 1) / 2 * 2);  // keeps the offsets aligned
     message.launch.argument_count = static_cast<uint32_t>(launch.argument_count());
+    message.launch.ideal_ns = launches.ideal_ns() / launches.size();
     std::byte* const payload = PayloadOf(message);
     std::copy(values.begin(), values.end(), payload);
     std::copy(offsets.begin(), offsets.end(), payload + message.launch.argument_bytes);
@@ -95,7 +140,7 @@ absl::Status ProcessQueue::Zero(void* target, uint64_t bytes) {
 absl::Status ProcessQueue::WriteValue(uint64_t* word, uint64_t value) {
   Add(MessageKind::kWriteValue).write = {AddressOf(word), value};
   const absl::Status status = Append({}, value);
-  rings_.Wake(ring_);
+  home_->rings.Wake(ring_);
   return status;
 }
 
@@ -104,24 +149,27 @@ absl::Status ProcessQueue::WriteTimestamp(uint64_t* word) {
   return Append({});
 }
 
-bool ProcessQueue::times_work() const { return rings_.tracing(); }
+bool ProcessQueue::times_work() const { return home_->rings.tracing(); }
 
-bool ProcessQueue::ready() const { return !held_ && sent_ == log_.size() && rings_.HasRoom(ring_); }
+bool ProcessQueue::ready() const {
+  return !held_ && !moves_ && sent_ == log_.size() && home_->rings.HasRoom(ring_);
+}
 
 void ProcessQueue::Completed(uint64_t value) {
   const size_t before = log_.size();
   log_.Complete(value, [&](std::span<const std::byte> messages) {
     ForEachMessage(messages, [&](const Message& message) {
-      if (message.kind == MessageKind::kLaunch) kernels_.CountRun(message.kernel);
+      if (message.kind == MessageKind::kLaunch) home_->kernels.CountRun(message.kernel);
     });
   });
   const size_t done = before - log_.size();
   sent_ -= std::min(sent_, done);
   started_ -= std::min(started_, done);
   last_progress_ = Clock::now();
+  if (moves_) Settle();
 }
 
-bool ProcessQueue::HasTrouble() const { return !trouble_.error.ok() || rings_.HasReport(ring_, slot_); }
+bool ProcessQueue::HasTrouble() const { return !trouble_.error.ok() || home_->rings.HasReport(ring_, slot_); }
 
 DeviceQueue::Trouble ProcessQueue::TakeTrouble() {
   KeepReport();
@@ -129,7 +177,7 @@ DeviceQueue::Trouble ProcessQueue::TakeTrouble() {
 }
 
 void ProcessQueue::KeepReport() {
-  const absl::Status reported = rings_.TakeReport(ring_, slot_);
+  const absl::Status reported = home_->rings.TakeReport(ring_, slot_);
   if (reported.ok()) return;
   if (trouble_.error.ok()) trouble_.error = reported;
   // The failed command is unknown, so everything that unfinished commands write may be lost.
@@ -137,38 +185,38 @@ void ProcessQueue::KeepReport() {
 }
 
 bool ProcessQueue::SendCreation() {
-  if (created_ || !rings_.online()) return created_;
+  if (created_ || !home_->rings.online()) return created_;
   uint64_t first = appended_;
   log_.ForEachFrom(0, [&](CommandLog::Command&, std::span<const std::byte> messages) {
     ForEachMessage(messages, [&](const Message& message) { first -= IsWork(message.kind) ? 1 : 0; });
     return true;
   });
   MessageBuffer creation;
-  creation.Add(MessageKind::kCreateQueue, slot_).create = {first, priority_};
-  return created_ = rings_.Send(ring_, creation.bytes());
+  creation.Add(MessageKind::kCreateQueue, slot_).create = {first, created_priority_};
+  return created_ = home_->rings.Send(ring_, creation.bytes());
 }
 
 void ProcessQueue::SendDestruction() {
-  if (!created_ || !rings_.online()) return;
+  if (!created_ || !home_->rings.online()) return;
   MessageBuffer destruction;
   destruction.Add(MessageKind::kDestroyQueue, slot_);
-  rings_.Send(ring_, destruction.bytes());
+  home_->rings.Send(ring_, destruction.bytes());
 }
 
 bool ProcessQueue::Send(CommandLog::Command& command, std::span<const std::byte> messages) {
   bool loaded = true;
   ForEachMessage(messages, [&](const Message& message) {
-    if (message.kind == MessageKind::kLaunch) loaded = loaded && kernels_.Load(ring_, message.kernel);
+    if (message.kind == MessageKind::kLaunch) loaded = loaded && home_->kernels.Load(ring_, message.kernel);
   });
   if (!loaded) return false;
-  const uint64_t position = rings_.position(ring_);
-  if (!rings_.Send(ring_, messages)) return false;
+  const uint64_t position = home_->rings.position(ring_);
+  if (!home_->rings.Send(ring_, messages)) return false;
   command.position = position;
   return true;
 }
 
 bool ProcessQueue::SendUpTo(size_t count) {
-  if (!rings_.online() || !SendCreation()) return false;
+  if (!home_->rings.online() || !SendCreation()) return false;
   if (sent_ >= count) return true;
   log_.ForEachFrom(sent_, [&](CommandLog::Command& command, std::span<const std::byte> messages) {
     if (sent_ == count || !Send(command, messages)) return false;
@@ -227,7 +275,7 @@ uint64_t ProcessQueue::MinCompletedRuns() {
   size_t i = 0;
   log_.ForEachFrom(0, [&](CommandLog::Command&, std::span<const std::byte> messages) {
     ForEachMessage(messages, [&](const Message& message) {
-      if (message.kind == MessageKind::kLaunch) least = std::min(least, kernels_.runs(message.kernel));
+      if (message.kind == MessageKind::kLaunch) least = std::min(least, home_->kernels.runs(message.kernel));
     });
     return ++i < started_;
   });

@@ -1,5 +1,6 @@
 // A queue whose work an executor process appends. Keeps unfinished commands, and sends them again to the next
-// executor. REQUIRES: the lane's thread.
+// executor. It can move to another ring, or to another executor of the device, once its work is done.
+// REQUIRES: the lane's thread.
 #pragma once
 
 #include <chrono>
@@ -18,13 +19,19 @@
 
 namespace xpud::executor::process {
 
+// Where a queue is: an executor's rings, and what has been loaded through them.
+struct QueueHome {
+  ExecutorRings& rings;
+  KernelTable& kernels;
+  bool apart = false;  // see DeviceQueue::apart
+};
+
 class ProcessQueue final : public DeviceQueue {
  public:
   using Clock = std::chrono::steady_clock;
 
   // Takes a free slot of `slots`. What it is made with outlives it.
-  ProcessQueue(ExecutorRings& rings, KernelTable& kernels, QueueSlots& slots, uint32_t slot, uint64_t owner,
-               PriorityClass priority);
+  ProcessQueue(QueueHome& home, QueueSlots& slots, uint32_t slot, uint64_t owner, PriorityClass priority);
   ~ProcessQueue() override;
   ProcessQueue(const ProcessQueue&) = delete;
   ProcessQueue& operator=(const ProcessQueue&) = delete;
@@ -39,6 +46,8 @@ class ProcessQueue final : public DeviceQueue {
   uint64_t appended() const override { return appended_; }
   bool times_work() const override;
   std::vector<WorkTime> TakeTimes() override { return std::exchange(times_, {}); }
+  void SetPriority(PriorityClass priority) override;
+  bool apart() const override { return home_->apart; }
   bool ready() const override;
   void Completed(uint64_t value) override;
   bool HasTrouble() const override;
@@ -48,6 +57,15 @@ class ProcessQueue final : public DeviceQueue {
   void AddTime(const WorkTime& time) {
     if (times_.size() < TimesExchange::kCapacity) times_.push_back(time);
   }
+  // Begins to move to this home; it takes no more work until it is there.
+  void Move(QueueHome& home);
+  // Moves now, with the work that the next executor would have got. REQUIRES: Rewind was called.
+  void MoveAfterLoss(QueueHome& home);
+  const QueueHome& home() const { return *home_; }
+  bool moves() const { return moves_; }
+  PriorityClass priority() const { return priority_; }
+  // Whether it has had a command that takes kLongNs or more by its prediction.
+  bool had_long() const { return had_long_; }
   uint32_t slot() const { return slot_; }
   size_t ring() const { return ring_; }
   uint64_t owner() const { return owner_; }
@@ -63,7 +81,10 @@ class ProcessQueue final : public DeviceQueue {
   // Called when the executor has died at `taken`, a position of the queue's ring. The remaining commands are
   // held back until Release.
   void Rewind(uint64_t taken);
-  void Release() { held_ = false; }
+  void Release() {
+    held_ = false;
+    if (moves_) Settle();
+  }
   void Forget();  // drops all commands
   // Count of commands that had started when the last executor died, and must run again.
   size_t started() const { return started_; }
@@ -79,6 +100,11 @@ class ProcessQueue final : public DeviceQueue {
   Clock::time_point last_progress() const { return last_progress_; }
 
  private:
+  static constexpr uint64_t kLongIdealNs = 1'000'000;
+
+  // Whether it is where it should be: in a ring of its class.
+  bool IsPlaced() const;
+  void Settle();  // moves if it may
   // Adds a message to the command that is being built.
   Message& Add(MessageKind kind, size_t payload = 0) {
     if (IsWork(kind)) ++appended_;
@@ -88,13 +114,16 @@ class ProcessQueue final : public DeviceQueue {
   bool SendUpTo(size_t count);
   bool Send(CommandLog::Command& command, std::span<const std::byte> messages);
 
-  ExecutorRings& rings_;
-  KernelTable& kernels_;
+  QueueHome* home_;       // not null
+  QueueHome* next_home_;  // where it should be; not null
   QueueSlots& slots_;
   const uint32_t slot_;
-  const size_t ring_;
   const uint64_t owner_;
-  const PriorityClass priority_;
+  PriorityClass priority_;          // of its session
+  PriorityClass created_priority_;  // as the executor knows it
+  size_t ring_;
+  bool moves_ = false;  // waits for the end of its work
+  bool had_long_ = false;
   const uint64_t* done_ = nullptr;
   CommandLog log_;
   size_t sent_ = 0;  // count of sent commands of the log

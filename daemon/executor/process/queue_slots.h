@@ -12,14 +12,16 @@
 
 namespace xpud::executor::process {
 
+class ExecutorRings;
 class ProcessQueue;
 
 class QueueSlots {
  public:
   struct Slot {
-    ProcessQueue* queue = nullptr;  // null: free
-    uint64_t owner = 0;             // session of the queue
-    uint64_t appended = 0;          // DeviceQueue::appended of the slot's last queue
+    ProcessQueue* queue = nullptr;         // null: free
+    uint64_t owner = 0;                    // session of the queue
+    uint64_t appended = 0;                 // DeviceQueue::appended of the slot's last queue
+    const ExecutorRings* rings = nullptr;  // of the executor that has it
   };
 
   // Returns the number of a free slot, or ResourceExhausted.
@@ -43,10 +45,17 @@ class QueueSlots {
     for (const Slot& slot : slots_)
       if (slot.queue != nullptr) visit(*slot.queue);
   }
-  std::vector<ProcessQueue*> Of(uint64_t owner) const {
+  // The same for those of one executor.
+  template <typename Visit>
+  void ForEachOf(const ExecutorRings& rings, Visit visit) const {
+    for (const Slot& slot : slots_)
+      if (slot.queue != nullptr && slot.rings == &rings) visit(*slot.queue);
+  }
+  // The queues that a session has there.
+  std::vector<ProcessQueue*> Of(const ExecutorRings& rings, uint64_t owner) const {
     std::vector<ProcessQueue*> queues;
     for (const Slot& slot : slots_)
-      if (slot.queue != nullptr && slot.owner == owner) queues.push_back(slot.queue);
+      if (slot.queue != nullptr && slot.rings == &rings && slot.owner == owner) queues.push_back(slot.queue);
     return queues;
   }
 

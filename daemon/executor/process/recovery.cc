@@ -19,7 +19,7 @@ constexpr auto kMaxProbe = std::chrono::seconds(10);
 
 void Recovery::Begin(const Loss& loss) {
   // The executor has ended, so its progress is final.
-  queues_.ForEach([&](ProcessQueue& queue) {
+  queues_.ForEachOf(rings_, [&](ProcessQueue& queue) {
     queue.KeepReport();
     queue.Rewind(rings_.taken(queue.ring()));
   });
@@ -37,7 +37,7 @@ void Recovery::Begin(const Loss& loss) {
 
 std::vector<uint64_t> Recovery::OwnersOfStarted() const {
   std::vector<uint64_t> owners;
-  queues_.ForEach([&](const ProcessQueue& queue) {
+  queues_.ForEachOf(rings_, [&](const ProcessQueue& queue) {
     if (queue.started() != 0 && std::ranges::find(owners, queue.owner()) == owners.end())
       owners.push_back(queue.owner());
   });
@@ -48,7 +48,7 @@ void Recovery::Suspect(std::vector<uint64_t> owners) {
   std::map<uint64_t, uint64_t> proven;
   for (const uint64_t owner : owners) {
     proven[owner] = UINT64_MAX;
-    for (ProcessQueue* queue : queues_.Of(owner))
+    for (ProcessQueue* queue : queues_.Of(rings_, owner))
       proven[owner] = std::min(proven[owner], queue->MinCompletedRuns());
   }
   std::ranges::sort(owners, [&](uint64_t a, uint64_t b) { return proven[a] > proven[b]; });
@@ -61,11 +61,15 @@ bool Recovery::IsSuspect(uint64_t owner) const {
 }
 
 void Recovery::Blame(uint64_t owner, std::string reason) {
-  for (ProcessQueue* queue : queues_.Of(owner)) queue->Forget();
+  for (ProcessQueue* queue : queues_.Of(rings_, owner)) queue->Forget();
   if (!suspects_.empty() && suspects_.front() == owner) probed_since_.reset();
   std::erase(suspects_, owner);
   if (std::ranges::find(verdicts_, owner, &Verdict::owner) == verdicts_.end())
     verdicts_.push_back({owner, std::move(reason)});
+}
+
+void Recovery::BlameSuspects(const std::string& reason) {
+  while (!suspects_.empty()) Blame(uint64_t{suspects_.front()}, reason);
 }
 
 void Recovery::Rerun(ProcessQueue& queue) {
@@ -74,7 +78,7 @@ void Recovery::Rerun(ProcessQueue& queue) {
 }
 
 void Recovery::Resume() {
-  queues_.ForEach([&](ProcessQueue& queue) {
+  queues_.ForEachOf(rings_, [&](ProcessQueue& queue) {
     if (!IsSuspect(queue.owner()) && memory_.IsComplete(queue.owner())) Rerun(queue);
   });
   for (size_t r = 0; r < rings_.count(); ++r) rings_.Wake(r);
@@ -86,7 +90,7 @@ void Recovery::FinishMemory(uint64_t owner, const absl::Status& given) {
     return;
   }
   if (!rings_.online() || IsSuspect(owner)) return;
-  for (ProcessQueue* queue : queues_.Of(owner)) {
+  for (ProcessQueue* queue : queues_.Of(rings_, owner)) {
     Rerun(*queue);
     rings_.Wake(queue->ring());
   }
@@ -95,18 +99,18 @@ void Recovery::FinishMemory(uint64_t owner, const absl::Status& given) {
 // ---- suspects
 
 void Recovery::Probe() {
-  while (!suspects_.empty() && queues_.Of(suspects_.front()).empty()) ProbeNext();
+  while (!suspects_.empty() && queues_.Of(rings_, suspects_.front()).empty()) ProbeNext();
   if (suspects_.empty()) return;
   if (!probed_since_ && !SendProbe()) return;
   if (!IsProbeDone()) return;
   spdlog::info("suspect_cleared device={} session={}", device_, suspects_.front());
-  for (ProcessQueue* queue : queues_.Of(suspects_.front())) Rerun(*queue);
+  for (ProcessQueue* queue : queues_.Of(rings_, suspects_.front())) Rerun(*queue);
   ProbeNext();
 }
 
 // Sends the first suspect's work, and after it a probe in each of its queues. Returns whether all was sent.
 bool Recovery::SendProbe() {
-  const std::vector<ProcessQueue*> queues = queues_.Of(suspects_.front());
+  const std::vector<ProcessQueue*> queues = queues_.Of(rings_, suspects_.front());
   if (!memory_.IsComplete(suspects_.front())) return false;
   for (ProcessQueue* queue : queues) {
     if (!queue->SendStarted()) return false;  // the ring is full
@@ -124,7 +128,7 @@ bool Recovery::SendProbe() {
 }
 
 bool Recovery::IsProbeDone() const {
-  return std::ranges::all_of(queues_.Of(suspects_.front()), [&](const ProcessQueue* queue) {
+  return std::ranges::all_of(queues_.Of(rings_, suspects_.front()), [&](const ProcessQueue* queue) {
     return std::atomic_ref<uint64_t>(*ProbeOf(*queue)).load(std::memory_order_acquire) == probe_;
   });
 }
@@ -141,7 +145,7 @@ std::optional<uint64_t> Recovery::Overdue() const {
 void Recovery::ProbeNext() {
   suspects_.erase(suspects_.begin());
   probed_since_.reset();
-  if (suspects_.size() == 1 && !queues_.Of(suspects_.front()).empty()) {
+  if (suspects_.size() == 1 && !queues_.Of(rings_, suspects_.front()).empty()) {
     Blame(uint64_t{suspects_.front()},
           absl::StrCat(loss_, "; the work in flight of all other sessions was rerun without a fault"));
   }

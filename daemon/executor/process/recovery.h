@@ -1,5 +1,5 @@
 // What happens to the sessions' work after the loss of an executor: which work the next one reruns at once,
-// which later, and whose is dropped. Owned by ProcessDevice. REQUIRES: the lane's thread.
+// which later, and whose is dropped. Owned by ExecutorPost. REQUIRES: the lane's thread.
 //
 // Blame: the sessions whose commands had started are suspects. If there are several, each suspect's commands
 // are rerun alone, best proven kernels first; a suspect whose commands complete is cleared. The session whose
@@ -19,7 +19,7 @@
 
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/process/executor_rings.h"
-#include "daemon/executor/process/memory_map.h"
+#include "daemon/executor/process/memory_holder.h"
 #include "daemon/executor/process/queue_slots.h"
 
 namespace xpud::executor::process {
@@ -29,7 +29,7 @@ class Recovery {
   static constexpr uint64_t kProbeBytes = kMaxQueues * sizeof(uint64_t);
 
   // `device`: the daemon's number for it. `probes`: zeroed memory of kProbeBytes. The others outlive this.
-  Recovery(uint32_t device, ExecutorRings& rings, const QueueSlots& queues, const MemoryMap& memory,
+  Recovery(uint32_t device, ExecutorRings& rings, const QueueSlots& queues, const MemoryHolder& memory,
            std::unique_ptr<HostMemory> probes)
       : device_(device), rings_(rings), queues_(queues), memory_(memory), probes_(std::move(probes)) {}
   Recovery(const Recovery&) = delete;
@@ -55,6 +55,7 @@ class Recovery {
 
   // The session must be closed. Drops its work.
   void Blame(uint64_t owner, std::string reason);
+  void BlameSuspects(const std::string& reason);
   std::vector<Verdict> TakeVerdicts() { return std::exchange(verdicts_, {}); }
 
  private:
@@ -72,7 +73,7 @@ class Recovery {
   const uint32_t device_;
   ExecutorRings& rings_;
   const QueueSlots& queues_;
-  const MemoryMap& memory_;
+  const MemoryHolder& memory_;
   const std::unique_ptr<HostMemory> probes_;  // a word for each queue slot
 
   std::string loss_;                               // the last one

@@ -23,9 +23,9 @@ using Verdicts = std::vector<std::pair<uint64_t, std::string>>;
 class RecoveryTest : public ::testing::Test {
  protected:
   RecoveryTest() {
-    auto probes = *memory_->AllocateHost(Recovery::kProbeBytes);
+    auto probes = *map_->AllocateHost(Recovery::kProbeBytes);
     probes_ = probes.get();
-    recovery_ = std::make_unique<Recovery>(0, rings_, slots_, *memory_, std::move(probes));
+    recovery_ = std::make_unique<Recovery>(0, rings_, slots_, memory_, std::move(probes));
     Start();
   }
 
@@ -47,7 +47,7 @@ class RecoveryTest : public ::testing::Test {
     recovery_->Resume();
   }
   std::unique_ptr<ProcessQueue> Queue(uint64_t owner) {
-    return std::make_unique<ProcessQueue>(rings_, kernels_, slots_, *slots_.FindFree(), owner,
+    return std::make_unique<ProcessQueue>(home_, slots_, *slots_.FindFree(), owner,
                                           PriorityClass::kInteractive);
   }
   void Work(ProcessQueue& queue) { ASSERT_TRUE(queue.Zero(&memory_, 8).ok()); }
@@ -74,10 +74,12 @@ class RecoveryTest : public ::testing::Test {
   }
 
   SharedExecutor executors_;
-  std::unique_ptr<MemoryMap> memory_ = *MemoryMap::Create(0, executors_, [] {});
+  std::unique_ptr<MemoryMap> map_ = *MemoryMap::Create(0, [] {});
+  MemoryHolder memory_{*map_, executors_, MemoryHolder::Clients::kAll};
   std::vector<PrivateRing> ends_;
-  ExecutorRings rings_{1};
+  ExecutorRings rings_{RingPlan()};
   KernelTable kernels_{rings_};
+  QueueHome home_{rings_, kernels_};
   QueueSlots slots_;
   const HostMemory* probes_ = nullptr;
   std::unique_ptr<Recovery> recovery_;

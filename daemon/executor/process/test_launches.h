@@ -11,10 +11,11 @@ namespace xpud::executor::process {
 
 class TestLaunches {
  public:
-  TestLaunches& Add(uint32_t kernel, uint64_t argument = 0, uint32_t groups = 1, uint32_t queue = 0) {
+  TestLaunches& Add(uint32_t kernel, uint64_t argument = 0, uint32_t groups = 1, uint32_t queue = 0,
+                    uint64_t ideal_ns = 0) {
     Message& message = AddMessage(MessageKind::kLaunch, queue, 2 * sizeof(Message));
     message.kernel = kernel;
-    message.launch = {{groups, 1, 1}, {32, 1, 1}, 8, 1};
+    message.launch = {{groups, 1, 1}, {32, 1, 1}, 8, 1, ideal_ns};
     reinterpret_cast<uint64_t*>(&message + 1)[0] = argument;
     return *this;
   }

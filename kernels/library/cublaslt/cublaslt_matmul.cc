@@ -103,8 +103,9 @@ Strides Packed(const Strides& strides, int64_t rows, int64_t columns) {
 
 }  // namespace
 
-CublasltMatmul::CublasltMatmul(KernelStore& store, Library library, HostKernelRunner run)
-    : own_(store, gpu::ProductPtx(), OwnEntries()), library_(library) {
+CublasltMatmul::CublasltMatmul(KernelStore& store, Library library, HostKernelRunner run,
+                               const matmul::MatmulRates& rates)
+    : own_(store, gpu::ProductPtx(), OwnEntries()), library_(library), rates_(rates) {
   if (library == Library::kNone) return;
   product_ = store.Add({ModuleImage::Format::kHost, std::string(kCublasltModule)}, kProduct);
   if (library == Library::kAsked)
@@ -181,8 +182,8 @@ CublasltMatmul::Workspaces::Found CublasltMatmul::WorkspaceFor(const Problem& pr
   return workspaces_->Find(problem);
 }
 
-absl::StatusOr<Readiness> CublasltMatmul::LaunchLibrary(const MatmulCall& read, Way& way, Workspace workspace,
-                                                        LaunchList& launches) {
+absl::StatusOr<Readiness> CublasltMatmul::LaunchLibrary(const MatmulCall& read, Way& way, void* memory,
+                                                        Workspace workspace, LaunchList& launches) {
   const MatmulProblem& p = read.problem;
   MatmulOperands& operands = way.call.operands;
   const Kernel *copy = nullptr, *finish = nullptr;
@@ -213,8 +214,7 @@ absl::StatusOr<Readiness> CublasltMatmul::LaunchLibrary(const MatmulCall& read, 
     ASSIGN_OR_RETURN(void* sum, workspace(static_cast<size_t>(p.batch * p.m * p.n) * element));
     operands.out = static_cast<std::byte*>(sum);
   }
-  void* memory = nullptr;
-  if (way.workspace_bytes != 0) {
+  if (way.workspace_bytes != 0 && memory == nullptr) {
     ASSIGN_OR_RETURN(memory, workspace(way.workspace_bytes));
   }
   Launch& launch = launches.Add();
@@ -227,10 +227,45 @@ absl::StatusOr<Readiness> CublasltMatmul::LaunchLibrary(const MatmulCall& read, 
   return Readiness::kReady;
 }
 
+// One after the other, so they share the library's workspace. Factors that must be copied are not cut: each
+// piece would copy one of them as a whole.
+absl::StatusOr<std::optional<Readiness>> CublasltMatmul::LaunchPieces(const MatmulCall& call,
+                                                                      Workspace workspace,
+                                                                      LaunchList& launches) {
+  const std::vector<MatmulCall> pieces = matmul::Cut(call, rates_);
+  std::vector<Way> ways;
+  uint64_t most = 0;
+  bool all_known = true;
+  for (const MatmulCall& piece : pieces) {
+    Way& way = ways.emplace_back(WayOf(piece));
+    if (way.copies_a || way.copies_b) return std::nullopt;
+    const Workspaces::Found found = WorkspaceFor(way.problem);
+    if (found.state == Workspaces::State::kRefused) return std::nullopt;
+    all_known &= found.state == Workspaces::State::kKnown;
+    way.workspace_bytes = found.bytes;
+    most = std::max(most, found.bytes);
+  }
+  if (!all_known) return Readiness::kCompiling;
+  void* memory = nullptr;
+  if (most != 0) {
+    ASSIGN_OR_RETURN(memory, workspace(most));
+  }
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    ASSIGN_OR_RETURN(const Readiness ready, LaunchLibrary(pieces[i], ways[i], memory, workspace, launches));
+    if (ready != Readiness::kReady) return ready;
+  }
+  return Readiness::kReady;
+}
+
 absl::StatusOr<Readiness> CublasltMatmul::Plan(const OpCall& call, Workspace workspace,
                                                LaunchList& launches) {
   ASSIGN_OR_RETURN(const MatmulCall read, matmul::ReadMatmul(call));
   if (read.problem.Empty()) return Readiness::kReady;
+  if (library_ != Library::kNone && matmul::IsLong(read.problem, rates_)) {
+    ASSIGN_OR_RETURN(const std::optional<Readiness> cut, LaunchPieces(read, workspace, launches));
+    if (cut) return *cut;
+    launches.Clear();
+  }
   Way way = WayOf(read);
   const Workspaces::Found found = WorkspaceFor(way.problem);
   way.workspace_bytes = found.bytes;
@@ -240,18 +275,20 @@ absl::StatusOr<Readiness> CublasltMatmul::Plan(const OpCall& call, Workspace wor
     case Workspaces::State::kRefused:
       return LaunchOwn(read, launches);
     case Workspaces::State::kKnown:
-      return LaunchLibrary(read, way, workspace, launches);
+      return LaunchLibrary(read, way, nullptr, workspace, launches);
   }
   return absl::InternalError("unreachable");
 }
 
 }  // namespace cublaslt
 
-std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store, HostKernelRunner run) {
+std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store, HostKernelRunner run,
+                                              const matmul::MatmulRates& rates) {
   using Matmul = cublaslt::CublasltMatmul;
-  if (run != nullptr) return std::make_unique<Matmul>(store, Matmul::Library::kAsked, std::move(run));
+  if (run != nullptr) return std::make_unique<Matmul>(store, Matmul::Library::kAsked, std::move(run), rates);
   const bool here = cublaslt::Api::Get().ok();
-  return std::make_unique<Matmul>(store, here ? Matmul::Library::kHere : Matmul::Library::kNone);
+  return std::make_unique<Matmul>(store, here ? Matmul::Library::kHere : Matmul::Library::kNone, nullptr,
+                                  rates);
 }
 
 }  // namespace xpud::kernels

@@ -8,6 +8,7 @@
 #include "kernels/api/planner.h"
 #include "kernels/library/cublaslt/cublaslt_plan.h"
 #include "kernels/library/gpu/ptx_module.h"
+#include "kernels/library/matmul/matmul_cut.h"
 #include "kernels/library/workspace_table.h"
 
 namespace xpud::kernels::cublaslt {
@@ -20,8 +21,9 @@ class CublasltMatmul : public Planner {
     kHere,  // in this process, where it is installed
     kAsked,
   };
-  // `run` is for kAsked: see KernelLibrary::Options.
-  CublasltMatmul(KernelStore& store, Library library, HostKernelRunner run = nullptr);
+  // `run` is for kAsked: see KernelLibrary::Options. `rates`: of the device.
+  CublasltMatmul(KernelStore& store, Library library, HostKernelRunner run = nullptr,
+                 const matmul::MatmulRates& rates = {});
 
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
@@ -37,11 +39,16 @@ class CublasltMatmul : public Planner {
   static Way WayOf(const matmul::MatmulCall& call);
   Workspaces::Found WorkspaceFor(const Problem& problem);
   absl::StatusOr<Readiness> LaunchOwn(const matmul::MatmulCall& call, LaunchList& launches);
-  absl::StatusOr<Readiness> LaunchLibrary(const matmul::MatmulCall& call, Way& way, Workspace workspace,
-                                          LaunchList& launches);
+  // `memory`: for way.workspace_bytes; null: taken of `workspace`.
+  absl::StatusOr<Readiness> LaunchLibrary(const matmul::MatmulCall& call, Way& way, void* memory,
+                                          Workspace workspace, LaunchList& launches);
+  // A product that is long, in pieces. Returns std::nullopt if it cannot be cut.
+  absl::StatusOr<std::optional<Readiness>> LaunchPieces(const matmul::MatmulCall& call, Workspace workspace,
+                                                        LaunchList& launches);
 
   PtxModule own_;
   const Library library_;
+  const matmul::MatmulRates rates_;
   const Kernel* product_ = nullptr;
   std::optional<Workspaces> workspaces_;  // for kAsked
 };

@@ -20,7 +20,7 @@ using testing::ExpectProduct;
 using testing::HostTensor;
 using Random = std::mt19937_64;
 
-enum class Way { kOnednn, kOnednnElsewhere, kCublaslt, kCublasltAsked, kOwnOnGpu };
+enum class Way { kOnednn, kOnednnElsewhere, kCublaslt, kCublasltAsked, kCublasltInPieces, kOwnOnGpu };
 
 class MatmulOfType : public ::testing::TestWithParam<std::tuple<Way, DType>> {
  protected:
@@ -38,9 +38,12 @@ class MatmulOfType : public ::testing::TestWithParam<std::tuple<Way, DType>> {
     const auto api = cublaslt::Api::Get();
     if (way != Way::kOwnOnGpu && !api.ok()) GTEST_SKIP() << api.status();
     using cublaslt::CublasltMatmul;
-    planner_ = way == Way::kOwnOnGpu
-                   ? std::make_unique<CublasltMatmul>(*device_, CublasltMatmul::Library::kNone)
-                   : CreateCublasltMatmul(*device_, way == Way::kCublasltAsked ? run : HostKernelRunner());
+    matmul::MatmulRates rates;
+    if (way == Way::kCublasltInPieces) rates = {.float_operations = 1, .half_operations = 1};  // all are long
+    planner_ =
+        way == Way::kOwnOnGpu
+            ? std::make_unique<CublasltMatmul>(*device_, CublasltMatmul::Library::kNone)
+            : CreateCublasltMatmul(*device_, way == Way::kCublasltAsked ? run : HostKernelRunner(), rates);
   }
   DType type() const { return std::get<1>(GetParam()); }
 
@@ -211,8 +214,8 @@ TEST_P(MatmulOfType, MoreShapesThanPlansStillWork) {
 }
 
 std::string NameOf(const ::testing::TestParamInfo<std::tuple<Way, DType>>& info) {
-  constexpr const char* kNames[] = {"Onednn_", "OnednnElsewhere_", "Cublaslt_", "CublasltAsked_",
-                                    "OwnOnGpu_"};
+  constexpr const char* kNames[] = {"Onednn_",        "OnednnElsewhere_",  "Cublaslt_",
+                                    "CublasltAsked_", "CublasltInPieces_", "OwnOnGpu_"};
   const auto [way, type] = info.param;
   return kNames[static_cast<int>(way)] + std::string(ops::Info(type).name);
 }
@@ -220,7 +223,7 @@ std::string NameOf(const ::testing::TestParamInfo<std::tuple<Way, DType>>& info)
 INSTANTIATE_TEST_SUITE_P(Ways, MatmulOfType,
                          ::testing::Combine(::testing::Values(Way::kOnednn, Way::kOnednnElsewhere,
                                                               Way::kCublaslt, Way::kCublasltAsked,
-                                                              Way::kOwnOnGpu),
+                                                              Way::kCublasltInPieces, Way::kOwnOnGpu),
                                             ::testing::Values(DType::kFloat32, DType::kFloat64,
                                                               DType::kBFloat16, DType::kFloat16)),
                          NameOf);
