@@ -21,14 +21,18 @@ for line in sys.stdin:
 """
 
 
-class BatchExecutor(ClaimTest):
-    FLAGS = ("--executor", "process", "--batch-executor", "on")
+class BatchTest(ClaimTest):
+    WHEN = "on"
+
+    @property
+    def FLAGS(self) -> tuple[str, ...]:
+        return ("--executor", "process", "--batch-executor", self.WHEN)
 
     def device(self) -> dict:
         return self.daemon.status()["devices"][0]
 
-    def client(self, key: str) -> Client:
-        client = Client(self.door(key), program=PROGRAM)
+    def client(self, key: str, program: str = PROGRAM) -> Client:
+        client = Client(self.door(key), program=program)
         self.addCleanup(client.end)
         return client
 
@@ -36,6 +40,8 @@ class BatchExecutor(ClaimTest):
         wait_until(lambda: "batch_executor_pid" in self.device(), 20)
         return self.device()["batch_executor_pid"]
 
+
+class On(BatchTest):
     def test_batch_moves_to_an_executor_of_its_own_and_the_others_stay(self):
         self.ask("create", "web")
         web = self.client("web")
@@ -101,13 +107,12 @@ for line in sys.stdin:
 """
 
 
-class Auto(ClaimTest):
-    FLAGS = ("--executor", "process", "--batch-executor", "auto")
+class Auto(BatchTest):
+    WHEN = "auto"
 
     def test_it_is_opened_for_long_commands_only(self):
         self.ask("create", "night", "--class", "batch")
-        night = Client(self.door("night"), program=LARGE)
-        self.addCleanup(night.end)
+        night = self.client("night", LARGE)
 
         def ask(what: str) -> str:
             night.process.stdin.write(what + "\n")
@@ -115,21 +120,20 @@ class Auto(ClaimTest):
             return night.hear()
 
         self.assertEqual([ask("small") for _ in range(20)], ["16"] * 20)
-        self.assertNotIn("batch_executor_pid", self.daemon.status()["devices"][0])
+        self.assertNotIn("batch_executor_pid", self.device())
         self.assertEqual(ask("large"), str(1 << 20))
-        wait_until(lambda: "batch_executor_pid" in self.daemon.status()["devices"][0], 20)
+        wait_until(lambda: "batch_executor_pid" in self.device(), 20)
         self.assertEqual([ask("large"), ask("small")], [str(1 << 20), "16"])
 
 
-class Off(ClaimTest):
-    FLAGS = ("--executor", "process", "--batch-executor", "off")
+class Off(BatchTest):
+    WHEN = "off"
 
     def test_it_can_be_forbidden(self):
         self.ask("create", "night", "--class", "batch")
-        night = Client(self.door("night"), program=PROGRAM)
-        self.addCleanup(night.end)
+        night = self.client("night")
         self.assertEqual([night.sum() for _ in range(5)], ["51", "101", "151", "201", "251"])
-        self.assertNotIn("batch_executor_pid", self.daemon.status()["devices"][0])
+        self.assertNotIn("batch_executor_pid", self.device())
 
 
 if __name__ == "__main__":

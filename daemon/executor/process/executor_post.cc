@@ -83,7 +83,14 @@ void ExecutorPost::TakeTimes() {
 
 void ExecutorPost::Poll(std::chrono::milliseconds command_limit) {
   if (state_ == State::kVacant) return;
-  for (const auto& [owner, given] : memory_.TakeGiven()) recovery_->FinishMemory(owner, given);
+  for (const auto& [owner, given] : memory_.TakeGiven()) {
+    if (given.ok() || !queues_.Of(rings_, owner).empty() || !options_.apart) {
+      recovery_->FinishMemory(owner, given);
+    } else {  // its queues stay where they are
+      spdlog::warn("memory_not_imported device={} post={} session={} error=\"{}\"", options_.device,
+                   options_.name, owner, std::string(given.message()));
+    }
+  }
   if (rings_.online()) {
     TakeTimes();
     CheckHealth(command_limit);

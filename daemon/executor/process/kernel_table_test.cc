@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/executor/process/test_ring.h"
+
 namespace xpud::executor::process {
 namespace {
 
@@ -26,17 +28,9 @@ class KernelTableTest : public ::testing::Test {
 
   // Takes the messages of a ring, as "what kernel/module".
   std::vector<std::string> TakeSent(size_t ring) {
-    PrivateRing executor = *PrivateRing::Open(UniqueFd(dup(ends_[ring].fd().get())),
-                                              UniqueFd(dup(ends_[ring].doorbell().get())));
     std::vector<std::string> sent;
-    uint64_t at = 0;
-    const auto pending = executor.Pending();  // from the ring's beginning
-    while (at < pending.size()) {
-      const auto& message = reinterpret_cast<const Message&>(pending[at]);
-      if (at >= seen_[ring]) sent.push_back(Describe(message));
-      at += message.bytes;
-    }
-    seen_[ring] = at;
+    seen_[ring] = VisitSent(ends_[ring], seen_[ring],
+                            [&](const Message& message) { sent.push_back(Describe(message)); });
     return sent;
   }
   static std::string Describe(const Message& message) {

@@ -42,6 +42,11 @@ void MemoryHolder::Expect(uint64_t owner) {
   }
 }
 
+void MemoryHolder::ForgetEnded(absl::FunctionRef<bool(uint64_t)> lives) {
+  std::erase_if(expected_, [&](uint64_t owner) { return !lives(owner); });
+  std::erase_if(missing_, [&](const auto& missing) { return !lives(missing.first); });
+}
+
 // Importing clients' memory may take long. Meanwhile only the owner's queues are held back.
 void MemoryHolder::GiveLater(uint64_t address, const Part& part) {
   ++missing_[part.owner];
@@ -58,7 +63,7 @@ void MemoryHolder::NoteGiven(uint64_t owner, const absl::Status& status) {
   if (found == missing_.end() || absl::IsUnavailable(status))
     return;  // the session is blamed, or the executor is lost
   if (status.ok() && --found->second != 0) return;
-  missing_.erase(found);
+  if (status.ok() || clients_ == Clients::kAll) missing_.erase(found);
   given_.emplace_back(owner, status);
 }
 

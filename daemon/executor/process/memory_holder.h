@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "daemon/executor/process/memory_map.h"
 #include "daemon/executor/process/shared_executor.h"
@@ -35,8 +36,12 @@ class MemoryHolder {
 
   // Begins to give it what clients of this session share. Does nothing if it has everybody's.
   void Expect(uint64_t owner);
+  // Forgets sessions that have ended. `lives`: whether a session is there.
+  void ForgetEnded(absl::FunctionRef<bool(uint64_t)> lives);
+  size_t expected() const { return expected_.size(); }
   bool Expects(uint64_t owner) const { return clients_ == Clients::kAll || expected_.contains(owner); }
-  // Whether the executor has all memory that the session shares.
+  // Whether the executor has all memory that the session shares. Never, if one that is expected cannot be
+  // given.
   bool IsComplete(uint64_t owner) const { return Expects(owner) && !missing_.contains(owner); }
   // Call often. Returns the sessions all of whose memory the executor has got since the last call, and those
   // for which it failed.

@@ -59,8 +59,10 @@ absl::StatusOr<std::unique_ptr<Chunk>> MemoryMap::AllocateChunk(uint64_t bytes) 
       const Part part = {bytes, std::make_shared<UniqueFd>(*std::move(fd)), Part::Kind::kChunk};
       if (absl::Status given = GiveHolders(address, part, &first); !given.ok()) {
         TakeBack(*first.executor(), address, part);
+        status = given;
+        if (absl::IsAlreadyExists(given)) continue;
         addresses_.chunks.Return(address);
-        return given;
+        break;
       }
       parts_[address] = part;
       return std::make_unique<DeviceChunk>(*this, address, bytes);

@@ -47,7 +47,9 @@ class MemoryMap {
   void RunLater(std::function<void()> work, std::function<void()> then) {
     if (background_ != nullptr) background_->Run(std::move(work), std::move(then));
   }
-  void FinishLater() { background_->FinishDone(); }
+  void FinishLater() {
+    if (background_ != nullptr) background_->FinishDone();
+  }
   // The device ends: waits for what runs, and runs nothing more. REQUIRES: executors give no answers any
   // more.
   void Stop() { background_ = nullptr; }

@@ -18,6 +18,7 @@ namespace {
 constexpr auto kPlaceInterval = std::chrono::milliseconds(1);
 constexpr auto kCloseAfter = std::chrono::seconds(10);  // a post for batch that nobody uses
 constexpr auto kOpenAgain = std::chrono::seconds(60);   // one that could not be opened
+constexpr size_t kMaxEnded = 64;                        // sessions that have ended and are still remembered
 
 }  // namespace
 
@@ -168,17 +169,26 @@ void ProcessDevice::Place() {
   }
   const bool is_there = batch_->state() == State::kOnline;
   bool used = false;
+  size_t expected = 0;
   queues_.ForEach([&](ProcessQueue& queue) {
     const bool apart = BelongsApart(queue);
     used |= apart || queue.apart();
+    expected += apart;
     if (apart && is_there) batch_->memory().Expect(queue.owner());
     const bool goes = apart && is_there && batch_->memory().IsComplete(queue.owner());
     // One that is there stays while its executor is replaced.
     queue.Move(goes || (apart && queue.apart()) ? batch_->home() : all_->home());
   });
+  if (batch_->memory().expected() > 2 * expected + kMaxEnded) ForgetEnded();
   if (used) batch_used_ = now;
   if (used && batch_->state() == State::kVacant) OpenBatch(now);
   if (is_there && !used && now - batch_used_ > kCloseAfter) CloseBatch();
+}
+
+void ProcessDevice::ForgetEnded() {
+  absl::flat_hash_set<uint64_t> living;
+  queues_.ForEach([&](const ProcessQueue& queue) { living.insert(queue.owner()); });
+  batch_->memory().ForgetEnded([&](uint64_t owner) { return living.contains(owner); });
 }
 
 void ProcessDevice::Watch(ExecutorRole role) {

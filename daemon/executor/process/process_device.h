@@ -76,6 +76,7 @@ class ProcessDevice final : public Device {
   bool BelongsApart(const ProcessQueue& queue) const;
   void OpenBatch(Clock::time_point now);
   void CloseBatch();
+  void ForgetEnded();  // in what the post for batch expects
   void Watch(ExecutorRole role);
 
   ProcessDeviceOptions options_;  // as given to Create, except for the limit

@@ -97,6 +97,7 @@ absl::Status ProcessQueue::Append(std::span<const MemoryUse> uses, uint64_t mark
 
 absl::Status ProcessQueue::Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) {
   had_long_ |= launches.ideal_ns() >= kLongIdealNs;
+  const uint64_t launch_ns = launches.ideal_ns() / std::max<size_t>(launches.size(), 1);
   for (size_t i = 0; i < launches.size(); ++i) {
     const kernels::Launch& launch = launches[i];
     const auto values = launch.argument_bytes();
@@ -108,7 +109,7 @@ absl::Status ProcessQueue::Launch(const kernels::LaunchList& launches, std::span
     message.launch.argument_bytes =
         static_cast<uint32_t>((values.size() + 1) / 2 * 2);  // keeps the offsets aligned
     message.launch.argument_count = static_cast<uint32_t>(launch.argument_count());
-    message.launch.ideal_ns = launches.ideal_ns() / launches.size();
+    message.launch.ideal_ns = launch_ns;
     std::byte* const payload = PayloadOf(message);
     std::copy(values.begin(), values.end(), payload);
     std::copy(offsets.begin(), offsets.end(), payload + message.launch.argument_bytes);

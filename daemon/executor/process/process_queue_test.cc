@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "daemon/executor/process/test_ring.h"
 
 namespace xpud::executor::process {
 namespace {
@@ -28,17 +28,9 @@ class Post {
   }
   // What the ring got since the last call: "create 0 batch".
   std::vector<std::string> Take(size_t ring) {
-    PrivateRing executor = *PrivateRing::Open(UniqueFd(dup(ends_[ring].fd().get())),
-                                              UniqueFd(dup(ends_[ring].doorbell().get())));
     std::vector<std::string> sent;
-    const auto pending = executor.Pending();
-    uint64_t at = 0;
-    while (at < pending.size()) {
-      const auto& message = reinterpret_cast<const Message&>(pending[at]);
-      if (at >= seen_[ring]) sent.push_back(Describe(message));
-      at += message.bytes;
-    }
-    seen_[ring] = at;
+    seen_[ring] = VisitSent(ends_[ring], seen_[ring],
+                            [&](const Message& message) { sent.push_back(Describe(message)); });
     return sent;
   }
   static std::string Describe(const Message& message) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/executor/process/process_queue.h"
+#include "daemon/executor/process/test_ring.h"
 
 namespace xpud::executor::process {
 namespace {
@@ -53,17 +54,12 @@ class RecoveryTest : public ::testing::Test {
   void Work(ProcessQueue& queue) { ASSERT_TRUE(queue.Zero(&memory_, 8).ok()); }
   // The work that this executor was given, as slots of queues. Probes are answered.
   std::vector<uint32_t> Execute() {
-    PrivateRing executor =
-        *PrivateRing::Open(UniqueFd(dup(ends_[0].fd().get())), UniqueFd(dup(ends_[0].doorbell().get())));
     std::vector<uint32_t> ran;
-    const auto pending = executor.Pending();
-    for (size_t at = 0; at < pending.size();) {
-      const auto& message = reinterpret_cast<const Message&>(pending[at]);
+    VisitSent(ends_[0], 0, [&](const Message& message) {
       if (message.kind == MessageKind::kZero) ran.push_back(message.queue);
       if (message.kind == MessageKind::kWriteValue)
         reinterpret_cast<uint64_t*>(probes_->address())[message.queue] = message.write.value;
-      at += message.bytes;
-    }
+    });
     return ran;
   }
   Verdicts TakeVerdicts() {

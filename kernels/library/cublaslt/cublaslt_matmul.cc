@@ -264,7 +264,6 @@ absl::StatusOr<Readiness> CublasltMatmul::Plan(const OpCall& call, Workspace wor
   if (library_ != Library::kNone && matmul::IsLong(read.problem, rates_)) {
     ASSIGN_OR_RETURN(const std::optional<Readiness> cut, LaunchPieces(read, workspace, launches));
     if (cut) return *cut;
-    launches.Clear();
   }
   Way way = WayOf(read);
   const Workspaces::Found found = WorkspaceFor(way.problem);
