@@ -1,11 +1,13 @@
 // What a claim of `--time ..30%` gets alone on the device, in each second: the device time that the daemon
-// charged, and the products that were completed, over those of the same claim without a limit. Against a
+// charged, and the commands that were completed, over those of the same claim without a limit. Against a
 // running daemon ($XPUD_ADDRESS).
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
-#include "tests/bench/claimed_products.h"
+#include "tests/bench/claimed_work.h"
 
 namespace xpud::bench {
 namespace {
@@ -15,8 +17,8 @@ constexpr uint32_t kMost = 3'000;  // hundredths of a per cent
 
 class Capped {
  public:
-  explicit Capped(int64_t side) : claim_(Named("capped")) {
-    sessions_.push_back(std::make_unique<ProductSession>(claim_.socket(), side));
+  explicit Capped(const Work& work) : claim_(Named("capped")) {
+    sessions_.push_back(std::make_unique<BusySession>(claim_.socket(), work));
   }
   GrantedClaim& claim() { return claim_; }
   void Work(int64_t ns) { FillUntil(sessions_, NowNs() + ns); }
@@ -24,14 +26,14 @@ class Capped {
   // Since the last call.
   struct Part {
     double time = 0;      // of the device's, in per cent
-    double products = 0;  // a second
+    double commands = 0;  // a second
   };
   Part Take() {
     const GrantedClaim::DeviceTime charged = claim_.Charged();
     const uint64_t completed = sessions_[0]->Completed();
     const auto passed_ns = static_cast<double>(charged.now_ns - last_.now_ns);
     const Part part = {.time = static_cast<double>(charged.busy_ns - last_.busy_ns) / passed_ns * 100,
-                       .products = static_cast<double>(completed - last_completed_) / passed_ns * kSecondNs};
+                       .commands = static_cast<double>(completed - last_completed_) / passed_ns * kSecondNs};
     last_ = charged, last_completed_ = completed;
     return part;
   }
@@ -44,7 +46,7 @@ class Capped {
   }
 
   GrantedClaim claim_;
-  std::vector<std::unique_ptr<ProductSession>> sessions_;
+  std::vector<std::unique_ptr<BusySession>> sessions_;
   GrantedClaim::DeviceTime last_;
   uint64_t last_completed_ = 0;
 };
@@ -66,11 +68,11 @@ void Report(const char* what, const std::vector<double>& seconds, bool counts) {
 
 int Main() {
   const int seconds = Smoke() ? 1 : 10;
-  Capped capped(SideOfProducts());
+  Capped capped(SmallestWork(OnGpu() ? Work::Kind::kProducts : Work::Kind::kSums));
   capped.Work(kSecondNs / 2);
   (void)capped.Take();
   capped.Work((Smoke() ? 1 : 5) * kSecondNs);
-  const double whole = capped.Take().products;
+  const double whole = capped.Take().commands;
   capped.claim().SetTimeMost(kMost);
   capped.Work(kSecondNs);
   (void)capped.Take();
@@ -79,7 +81,7 @@ int Main() {
     capped.Work(kSecondNs);
     const Capped::Part part = capped.Take();
     time.push_back(part.time);
-    work.push_back(part.products / whole * 100);
+    work.push_back(part.commands / whole * 100);
   }
   Report("device time", time, /*counts=*/true);
   Report("work over without a limit", work, /*counts=*/false);
