@@ -108,8 +108,9 @@ void Measure(const std::vector<uint32_t>& weights, const Work& work, bool counts
   }
   const Counts done = Minus(before, first);
   const std::string name = absl::StrCat(absl::StrJoin(weights, "/"), " of ", KindOf(work));
+  const Counts time = Minus(contest.ChargedNs(), charged);
   std::printf("  %s: work done %s %%, device time charged %s %%, the worst window is off by %.1f points\n",
-              name.c_str(), Printed(done).c_str(), Printed(Minus(contest.ChargedNs(), charged)).c_str(),
+              name.c_str(), Printed(done).c_str(), Printed(time).c_str(),
               *std::max_element(errors.begin(), errors.end()));
   const auto within =
       std::count_if(errors.begin(), errors.end(), [](double e) { return e <= kWindowPoints; });
@@ -120,6 +121,10 @@ void Measure(const std::vector<uint32_t>& weights, const Work& work, bool counts
         .target = target({.at_least = true, .limit = 99})});
   Emit({.name = name + ", error in all",
         .value = Error(done, wanted),
+        .unit = "points",
+        .target = target({.limit = 0.5})});
+  Emit({.name = name + ", error of the device time in all",
+        .value = Error(time, wanted),
         .unit = "points",
         .target = target({.limit = 0.5})});
 }
