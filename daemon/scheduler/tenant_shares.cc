@@ -139,6 +139,12 @@ bool TenantShares::HasLower(PriorityClass of) const {
   return false;
 }
 
+bool TenantShares::HasHigher(PriorityClass of) const {
+  for (size_t i = 0; i < ClassOrder::Index(of); ++i)
+    if (classes_[i].tenants != 0) return true;
+  return false;
+}
+
 bool TenantShares::HasHigherAwake(PriorityClass of) const {
   for (size_t i = 0; i < ClassOrder::Index(of); ++i)
     if (classes_[i].awake != 0) return true;
@@ -241,6 +247,8 @@ std::optional<stream::InFlightWindow> TenantShares::WindowOf(const Account& acco
   } else if (const uint64_t sessions = branch.device_sessions.active();
              sessions > 1 || SiblingsOf(branch).device.active() > 1) {
     window.ns = kAmongEqualsNs / std::max<uint64_t>(sessions, 1);
+  } else if (HasHigher(of) && !account.work.apart) {  // may be back any moment, and a session has many queues
+    window.ns = kBehindNs;
   }
   if (branch.most.is_set()) {
     others = std::max(others, branch.in_flight_ns - account.work.in_flight_ns);

@@ -40,6 +40,8 @@ class TenantShares final : public Policy {
   // What may be in flight on an asynchronous device: of all lower classes together while a higher one is
   // active, and of each tenant while several of a class contend.
   static constexpr uint64_t kBelowNs = 1'000'000, kAmongEqualsNs = 2'000'000;
+  // Of a session while all higher classes that there are have been idle for a while.
+  static constexpr uint64_t kBehindNs = 20'000'000;
   // A slice of a lower class is shorter by this then.
   static constexpr uint64_t kSlicesBelow = 4;
   // Of a tenant that left owing time, the debt is kept, so that it gets no more by coming back.
@@ -174,6 +176,7 @@ class TenantShares final : public Policy {
   // What the session may have in flight; none: nothing now.
   std::optional<stream::InFlightWindow> WindowOf(const Account& account);
   bool HasLower(PriorityClass of) const;
+  bool HasHigher(PriorityClass of) const;
   bool HasHigherAwake(PriorityClass of) const;
   uint64_t LowerChargedNs(PriorityClass of) const;
   void CountLower(Account& account, const stream::DeviceWork& work);

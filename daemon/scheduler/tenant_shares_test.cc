@@ -535,6 +535,16 @@ TEST_F(OnDevice, OneAloneHasAllThatItsQueueTakes) {
   EXPECT_EQ(clients[0].work.in_flight_ns, 10 * kMs);
 }
 
+// A session has many queues, each of which could take as much.
+TEST_F(OnDevice, BesideAHigherClassThatIsIdleASessionHasOneWindow) {
+  std::vector<Client> clients = {Add(1, kMs / 10, 0, kBatch)};
+  RunDeviceFor(clients, 100 * kMs);
+  EXPECT_EQ(shares_->Decide(*clients[0].account).window.ns, UINT64_MAX);
+  Add(2, kMs, 0, kRealtime);
+  RunDeviceFor(clients, 100 * kMs);
+  EXPECT_EQ(shares_->Decide(*clients[0].account).window.ns, TenantShares::kBehindNs);
+}
+
 TEST_F(OnDevice, ATenantHasItsLeastInEachSecondWhateverTheClasses) {
   std::vector<Client> clients = {
       Add(1, kMs / 10, 0, {.priority = PriorityClass::kBatch, .least = 30 * kPerCent})};

@@ -89,14 +89,14 @@ TEST_P(Tenants, OfEightSessionsGetNoMoreThanThoseOfOne) {
   }
   const double many = BusySeconds("many"), single = BusySeconds("single");
   const auto used = [&] { return BusySeconds("many") - many + BusySeconds("single") - single; };
-  EXPECT_TRUE(e2e::Within(seconds(60), [&] { return used() >= 0.5; })) << used() << " s of the device's time";
+  EXPECT_TRUE(e2e::Within(seconds(60), [&] { return used() >= 1; })) << used() << " s of the device's time";
   const double part = (BusySeconds("single") - single) / used();
   for (const auto& session : sessions)
     EXPECT_LT(session->completion().queues[0].completed.load(), session->sequence()) << "it ran dry";
   std::printf("[ figures  ] beside eight sessions of another claim, one gets %.1f%% of the time\n",
               100 * part);
-  EXPECT_GT(part, 1.0 / 3);
-  EXPECT_LT(part, 2.0 / 3);
+  EXPECT_GT(part, 0.4);
+  EXPECT_LT(part, 0.6);
   sessions.clear();
   innocent_.Signal(SIGCONT);
   for (const char* key : {"many", "single"}) EXPECT_TRUE(Operator().DeleteClaim(key).ok());
@@ -116,34 +116,41 @@ class Batch : public Tenants {
       PutBuffers(session);
       attack(session);
     });
-    const uint64_t often = RoundsBeside("night", innocent_);
+    const double often = RoundsBeside("night", innocent_);
     innocent_.Signal(SIGSTOP), rare.Signal(SIGCONT);
-    const uint64_t seldom = RoundsBeside("night", rare);
+    (void)rare.TakeLongestMs();
+    const double seldom = RoundsBeside("night", rare);
+    std::printf("longest %f\n", rare.TakeLongestMs());
     innocent_.Signal(SIGCONT);
-    std::printf("[ figures  ] beside %.0f s of %s: %lu rounds, or %lu with pauses of 60 ms\n", kDeviceSeconds,
-                what, often, seldom);
-    EXPECT_GE(often, kRounds) << what;
-    EXPECT_GE(seldom, kRounds) << what;
+    std::printf("[ figures  ] beside each second of %s: %.0f rounds, or %.0f with pauses of 60 ms\n", what,
+                often, seldom);
+    // A third or less of what there is on two busy cores.
+    EXPECT_GE(often, GetParam().empty() ? 50 : 5) << what;
+    EXPECT_GE(seldom, 5) << what;
     rare.ExpectUnharmed();
     hostile.Kill();
     EXPECT_TRUE(Operator().DeleteClaim("night").ok());
   }
 
  private:
-  static constexpr double kDeviceSeconds = 2;
-  static constexpr uint64_t kRounds = 10;
-
-  // Returns the client's rounds while the claim uses kDeviceSeconds of the device.
-  uint64_t RoundsBeside(const std::string& key, const Innocent& client) {
-    const auto uses = [&](double device_seconds) {
-      const double before = BusySeconds(key);
-      EXPECT_TRUE(e2e::Within(seconds(120), [&] { return BusySeconds(key) >= before + device_seconds; }))
-          << key << " starves";
-    };
-    uses(0.1);
+  // Returns the client's rounds for each second of the device's time that the claim uses, as far as they can
+  // be told from a second of it, or many rounds.
+  double RoundsBeside(const std::string& key, const Innocent& client) {
+    constexpr uint64_t kMany = 500;
+    const double device_seconds = InFull() ? 4 : 1;
+    EXPECT_TRUE(
+        e2e::Within(seconds(60), [&, before = BusySeconds(key)] { return BusySeconds(key) > before; }))
+        << key << " starves";
+    const double used_before = BusySeconds(key);
     const uint64_t before = client.rounds();
-    uses(kDeviceSeconds);
-    return client.rounds() - before;
+    double used = 0;
+    EXPECT_TRUE(e2e::Within(seconds(120),
+                            [&] {
+                              used = BusySeconds(key) - used_before;
+                              return used >= device_seconds || (used > 0 && client.rounds() > before + kMany);
+                            }))
+        << key << " starves";
+    return static_cast<double>(client.rounds() - before) / used;
   }
 };
 
@@ -190,9 +197,10 @@ TEST_P(Batch, WithSixtyFourQueuesOfTheHighestPriorityHoldsUpNobody) {
   ExpectAsBefore();
 }
 
-const auto kWays = ::testing::Values(std::vector<std::string>{}, std::vector<std::string>{"--asynchronous"});
+const auto kWays = ::testing::Values(std::vector<std::string>{}, std::vector<std::string>{"--asynchronous"},
+                                     std::vector<std::string>{"--executor", "process"});
 std::string NameOf(const ::testing::TestParamInfo<std::vector<std::string>>& info) {
-  return info.param.empty() ? "Synchronous" : "Asynchronous";
+  return info.param.empty() ? "Synchronous" : info.param.size() == 1 ? "Asynchronous" : "InAnExecutor";
 }
 INSTANTIATE_TEST_SUITE_P(EachWay, Tenants, kWays, NameOf);
 INSTANTIATE_TEST_SUITE_P(EachWay, Batch, kWays, NameOf);
