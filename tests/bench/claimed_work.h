@@ -111,7 +111,7 @@ class BusySession {
     submitted_ = 0;
   }
 
-  // Sees to it that so many commands are queued.
+  // Ensures that so many commands are queued.
   void Fill() {
     while (submitted_ < Completed() + kQueued) Submit();
   }
@@ -185,12 +185,12 @@ inline bool OnGpu() {
 
 // Returns the smallest work of the kind that takes 0.2 ms on an idle device.
 inline Work SmallestWork(Work::Kind kind) {
-  constexpr int64_t kLeastNs = 200'000, kStep = 128;
+  constexpr int64_t kMinNs = 200'000, kStep = 128;
   for (Work work{.kind = kind, .size = kStep};; work.size += work.size < 1024 ? kStep : work.size / 2) {
     BusySession session(DaemonAddress(), work);
     (void)session.MeasureNs();
     const int64_t took = session.MeasureNs();
-    if (took < kLeastNs) continue;
+    if (took < kMinNs) continue;
     std::printf("  %s, %.2f ms each\n", work.Describe().c_str(), static_cast<double>(took) / 1e6);
     return work;
   }

