@@ -36,6 +36,7 @@ def main() -> None:
             worker = start(f"products {size}", "night")
             measure(requests, Neighbour(f"products of {size}", worker, neighbours.products(size)), f"ratio <= {limit}")
             worker.close()
+        size = max(LIMITS)
         peer = start(f"peer's products {size}", "peer")
         tiny = Requests("a tiny op and its wait", encoder, lambda at, length: ("tiny", at, length))
         measure(tiny, Neighbour(f"an equal's products of {size}", peer, neighbours.products(size)), "value <= 1.5", kept="")
