@@ -523,6 +523,22 @@ TEST_F(OnDevice, ALowerClassHasOneLongCommandInFlightAtMost) {
   EXPECT_NEAR(Part(clients, 1, 1) / Part(clients, 1, 2), 0.5, 0.05);
 }
 
+// What runs in an executor of its own holds up nobody by what is in flight, and is not held back for that.
+TEST_F(OnDevice, ALowerClassThatIsApartHasAsMuchInFlightAsItsQueueTakes) {
+  for (const bool apart : {false, true}) {
+    std::vector<Client> clients = {Add(1, kMs / 2, 20 * kMs, kRealtime), Add(2, 3 * kMs, 0, kBatch)};
+    clients[1].work.apart = apart;
+    RunDeviceFor(clients, kSecond);
+    uint64_t most = 0;
+    for (int i = 0; i < 10'000; ++i) {
+      RunDeviceFor(clients, 20 * kUs);
+      most = std::max(most, clients[1].work.in_flight_ns);
+    }
+    EXPECT_EQ(most > 6 * kMs, apart);
+    for (const Client& client : clients) shares_->Remove(*client.account);
+  }
+}
+
 TEST_F(OnDevice, EqualsThatContendHaveLittleInFlight) {
   std::vector<Client> clients = {Add(1, kMs / 10), Add(2, kMs / 10)};
   RunDeviceFor(clients, 100 * kMs);

@@ -74,6 +74,10 @@ void Fill(lane::Lane& lane, v1::Device& out) {
   out.set_busy_ns(state.time.busy_ns());
   out.set_commands_completed(state.commands);
   out.set_launches(state.launches);
+  if (!properties.synchronous) {
+    out.set_predicted_took_ns(state.predicted_took_ns);
+    out.set_prediction_error_ns(state.prediction_error_ns);
+  }
   uint32_t queues = 0;
   lane.ForEach(
       [&](const session::DeviceSession& session) { queues += static_cast<uint32_t>(session.queue_count()); });

@@ -128,7 +128,7 @@ void AsynchronousCompletion::HandleTrouble() {
 }
 
 void AsynchronousCompletion::CountTime(uint64_t done, uint64_t now_ns) {
-  uint64_t sent = 0, commands = 0;
+  uint64_t sent = 0, commands = 0, predicted_ns = 0;
   double ideal_ns = 0;
   bool alone = context_.state.in_flight_ns == context_.work.in_flight_ns;
   for (; !fenced_work_.empty() && fenced_work_.front().last <= done; fenced_work_.pop_front()) {
@@ -138,6 +138,7 @@ void AsynchronousCompletion::CountTime(uint64_t done, uint64_t now_ns) {
       context_.counters.latency.Add(now_ns - std::min(work.arrived_ns, now_ns), work.commands);
     commands += work.commands;
     ideal_ns += work.ideal_ns;
+    predicted_ns += work.predicted_ns;
     alone &= work.alone;
     Ended(work.predicted_ns, work.long_commands);
   }
@@ -146,7 +147,11 @@ void AsynchronousCompletion::CountTime(uint64_t done, uint64_t now_ns) {
   const uint64_t took = context_.state.time.Charge(sent, now_ns);
   context_.counters.busy_ns += took;
   context_.work.used_ns += took;
-  if (alone && ideal_ns != 0) context_.prediction.Learn(ideal_ns, took);
+  if (alone && ideal_ns != 0) {
+    context_.prediction.Learn(ideal_ns, took);
+    context_.state.predicted_took_ns += took;
+    context_.state.prediction_error_ns += std::max(took, predicted_ns) - std::min(took, predicted_ns);
+  }
   context_.counters.duration.Add(took / commands, commands);
   commands_in_flight_ -= commands;
   command_ns_ += (static_cast<double>(took) / static_cast<double>(commands) - command_ns_) / 8;

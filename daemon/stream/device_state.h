@@ -17,6 +17,9 @@ struct DeviceState {
   std::unique_ptr<kernels::KernelLibrary> library;
   DeviceTime time;
   uint64_t in_flight_ns = 0;  // of all sessions; see DeviceWork
+  // Of the work that ran without other sessions': how long it took, and by how much the predictions were
+  // wrong.
+  uint64_t predicted_took_ns = 0, prediction_error_ns = 0;
   // Identifies the last contents that a buffer got; see memory::Allocation::content.
   uint64_t last_content = 0;
   // Counters since the daemon started.

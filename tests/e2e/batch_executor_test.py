@@ -44,6 +44,7 @@ class BatchExecutor(ClaimTest):
         self.ask("create", "night", "--class", "batch")
         night = self.client("night")
         self.assertNotEqual(self.batch_pid(), self.device()["executor_pid"])
+        self.assertIn(f"(batch: {self.batch_pid()})", self.daemon.ask("status"))
         for round in range(20):
             self.assertEqual((web.sum(), night.sum()), (str(101 + 50 * round), str(51 + 50 * round)))
 
@@ -101,7 +102,7 @@ for line in sys.stdin:
 
 
 class Auto(ClaimTest):
-    FLAGS = ("--executor", "process")
+    FLAGS = ("--executor", "process", "--batch-executor", "auto")
 
     def test_it_is_opened_for_long_commands_only(self):
         self.ask("create", "night", "--class", "batch")

@@ -28,7 +28,9 @@ std::string Kernels(const v1::Device& device) {
 std::string Executor(const v1::Device& device) {
   const std::string which = device.has_executor_pid() ? absl::StrCat("pid ", device.executor_pid())
                                                       : absl::StrCat("none, ", kBeingReplaced);
-  return absl::StrCat(which, ", ", device.executors_replaced(), " lost and replaced, ",
+  const std::string batch =
+      device.has_batch_executor_pid() ? absl::StrCat(" (batch: ", device.batch_executor_pid(), ")") : "";
+  return absl::StrCat(which, batch, ", ", device.executors_replaced(), " lost and replaced, ",
                       CountCell(device.launches_replayed()), " launches replayed");
 }
 
