@@ -1,103 +1,56 @@
-"""Requests of MiniLM, 100 a second, beside a neighbour that fills the GPU, over alone; and what the neighbour keeps of its rate. The requests have a claim
-of class interactive, the neighbour one of class batch, if the daemon has claims.
+"""Requests beside a neighbour that fills the GPU: MiniLM, 100 a second, and GPT-2 at 30% load have a claim of class interactive, the neighbour has one of
+class batch. A tiny op and its wait are beside a neighbour with the same class and weight.
 """
 
-import dataclasses
-import os
-import pathlib
-import statistics
-import subprocess
-import time
-from collections.abc import Callable
-
+import neighbours
 import rows
 import sides
 import workers
 from channel import Child
+from neighbours import Neighbour, Requests
 
 RATE = 100  # requests a second
-ROUNDS, LENGTH = (1, 0.5) if rows.SMOKE else (3, 4.0)
-SIZES = (256,) if rows.SMOKE else (8192, 16384)
-SOCKET = pathlib.Path(os.environ["XPUD_ADDRESS"])
-XPUCTL = pathlib.Path(os.environ["XPUD_BENCH_BINARIES"]) / "xpuctl"
-
-
-def door(key: str, priority: str) -> dict[str, str]:
-    """The environment of who comes in by a new claim's door; empty if the daemon has no claims."""
-    made = subprocess.run([XPUCTL, "--address", SOCKET, "claim", "create", key, "--class", priority], capture_output=True, text=True)
-    if made.returncode != 0:
-        print(f"  no claims: {made.stderr.strip()}", flush=True)
-        return {}
-    return {"XPUD_ADDRESS": str(SOCKET.parent / "claims" / key / "xpud.sock")}
-
-
-@dataclasses.dataclass
-class Neighbour:
-    """A process that fills the GPU, and how much it did beside the requests and without them."""
-    name: str
-    worker: Child
-    begin: Callable[[Child, float], None]
-    limit: str  # for the p99 of the requests, over alone
-    beside: list[float] = dataclasses.field(default_factory=list)
-    alone: list[float] = dataclasses.field(default_factory=list)
-
-
-def soon() -> float:
-    return time.perf_counter() + 0.2
-
-
-def window(requests: Child | None, neighbour: Neighbour | None) -> list[float]:
-    """Both work for LENGTH seconds. Returns the seconds of the requests."""
-    at = soon()
-    if neighbour:
-        neighbour.begin(neighbour.worker, at)
-    if requests:
-        requests.send("paced", at, LENGTH, RATE)
-    times = requests.expect("done", 120)["seconds"] if requests else []
-    if neighbour:
-        done = len(neighbour.worker.expect("done", 120)["seconds"])
-        (neighbour.beside if requests else neighbour.alone).append(done / LENGTH)
-    return times
-
-
-def measure(requests: Child, neighbour: Neighbour) -> None:
-    alone, beside = [], []
-    window(requests, neighbour)  # kernels are compiled
-    neighbour.beside.clear()
-    for _ in range(ROUNDS):
-        rows.canary()
-        alone += window(requests, None)
-        beside += window(requests, neighbour)
-        window(None, neighbour)
-    for label, part in (("p50", 0.5), ("p99", 0.99)):
-        at = [sorted(times)[int(len(times) * part)] for times in (beside, alone)]
-        rows.emit(f"{RATE}/s beside {neighbour.name}, {label}", at[0] * 1e3, "ms", "alone", at[1] * 1e3,
-                  sides.target(f"ratio <= {neighbour.limit}" if label == "p99" else ""))
-    rows.emit(f"{neighbour.name} beside {RATE}/s", statistics.median(neighbour.beside), "1/s", "alone", statistics.median(neighbour.alone),
-              sides.target("ratio >= 0.9"))
+LIMITS = {256: "1.3"} if rows.SMOKE else {8192: "1.3", 16384: "1.5"}  # by the size of the products: of p99 over alone
+CLASSES = {"web": "interactive", "night": "batch", "peer": "interactive"}
 
 
 def main() -> None:
-    web, night = door("web", "interactive"), door("night", "batch")
-    requests = workers.start("requests", "xpud", web)
-    children = [requests]
+    doors = {key: neighbours.door(key, priority) for key, priority in CLASSES.items()}
+    children: list[Child] = []
+
+    def start(name: str, key: str, program: str = "worker.py") -> Child:
+        children.append(workers.start(name, "xpud", doors[key], program))
+        children[-1].expect("ready", 60)
+        return children[-1]
+
+    def measure(requests: Requests, neighbour: Neighbour, p99: str, kept: str = "ratio >= 0.9") -> None:
+        neighbours.measure(requests, neighbour)
+        neighbours.emit_times(requests, neighbour, sides.target(p99))
+        neighbours.emit_kept(requests, neighbour, sides.target(kept))
+
     try:
-        requests.expect("ready", 60)
-        workers.opened(requests)
-        for size in SIZES:
-            worker = workers.start(f"products {size}", "xpud", night)
-            children.append(worker)
-            worker.expect("ready", 60)
-            limit = "1.3" if size == SIZES[0] else "1.5"
-            measure(requests, Neighbour(f"products of {size}", worker, lambda w, at, size=size: w.send("products", at, LENGTH, size), limit))
+        encoder = start("requests", "web")
+        workers.opened(encoder)
+        requests = Requests(f"{RATE}/s", encoder, neighbours.paced(RATE))
+        for size, limit in LIMITS.items():
+            worker = start(f"products {size}", "night")
+            measure(requests, Neighbour(f"products of {size}", worker, neighbours.products(size)), f"ratio <= {limit}")
             worker.close()
-        if sides.ON_GPU:
-            trainer = workers.start("trainer", "xpud", night, "trainer.py")
-            children.append(trainer)
-            trainer.expect("ready", 60)
+        size = max(LIMITS)
+        peer = start(f"peer's products {size}", "peer")
+        tiny = Requests("a tiny op and its wait", encoder, lambda at, length: ("tiny", at, length))
+        measure(tiny, Neighbour(f"an equal's products of {size}", peer, neighbours.products(size)), "value <= 1.5", kept="")
+        peer.close()
+        if sides.ON_GPU or rows.SMOKE:
+            trainer = start("trainer", "night", "trainer.py")
             trainer.send("open", "gpt2")
             trainer.expect("opened", 120)
-            measure(requests, Neighbour("GPT-2 training", trainer, lambda w, at: w.send("window", at, LENGTH), "1.25"))
+            training = lambda: Neighbour("GPT-2 training", trainer, neighbours.training)  # noqa: E731
+            measure(requests, training(), "ratio <= 1.25")
+            server = start("GPT-2", "web")
+            server.send("serve", "gpt2")
+            server.expect("opened", 120)
+            measure(neighbours.at_load("GPT-2 b4x512", server, 0.3), training(), "ratio <= 1.07")
     finally:
         for child in children:
             child.close()

@@ -40,11 +40,17 @@ def bert(batch: int, length: int) -> Workload:
                     lambda: tokens(batch, length, 30522, labelled=True))
 
 
-def gpt2(batch: int, length: int) -> Workload:
+def small_bert() -> Workload:
+    """Of a size that a CPU trains in fractions of a second."""
+    shape = {"num_hidden_layers": 2, "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "vocab_size": 1000}
+    return Workload("BERT 2 x 256 b8 x 64", lambda: hf.BertForMaskedLM(hf.BertConfig(**shape)), lambda: tokens(8, 64, 1000, labelled=True))
+
+
+def gpt2(batch: int, length: int, labelled: bool) -> Workload:
     shape = {"n_layer": 2, "n_embd": 64, "n_head": 4} if rows.SMOKE else {}
     batch, length = (2, 16) if rows.SMOKE else (batch, length)
     return Workload(f"GPT-2 b{batch} x {length}", lambda: hf.GPT2LMHeadModel(hf.GPT2Config(**shape)),
-                    lambda: tokens(batch, length, 50257, labelled=True))
+                    lambda: tokens(batch, length, 50257, labelled))
 
 
 def llama() -> nn.Module:
@@ -171,5 +177,8 @@ def lstm(labelled: bool) -> Workload:
 
 
 # By name, for trainer.py: a forward returns an object with a loss.
-TRAINED = {"bert": bert(16, 128), "gpt2": gpt2(4, 512), "vit": vit(32, labelled=True), "resnet": resnet(32, labelled=True),
+TRAINED = {"bert": bert(16, 128), "gpt2": gpt2(4, 512, labelled=True), "vit": vit(32, labelled=True), "resnet": resnet(32, labelled=True),
            "lstm": lstm(labelled=True)}
+TRAINED_ON_CPU = {"small": small_bert()}
+# By name, for worker.py.
+SERVED = {"gpt2": gpt2(4, 512, labelled=False)}

@@ -1,6 +1,6 @@
 """A process that trains models on one device on command: `--device plain|xpud`, commands on its input.
 
-open MODEL [fused]   puts a model of models.TRAINED and AdamW on the device and warms it up; reports `opened`, with the losses of three steps
+open MODEL [fused]   puts a model of models.TRAINED or TRAINED_ON_CPU and AdamW on the device and warms it up; reports `opened`, with the losses of three steps
 window AT LENGTH     steps from the time AT for LENGTH seconds (of time.perf_counter); reports `done`, with the seconds of each
 step COUNT           of the model opened last or named by `use`; reports `done`, with the seconds of each
 use INDEX            chooses the INDEX-th opened model
@@ -46,7 +46,7 @@ class Work:
         self._chosen: Training | None = None
 
     def open(self, model: str, how: str = "") -> None:
-        self._chosen = Training(models.TRAINED[model], self._device, **({"fused": True} if how == "fused" else {}))
+        self._chosen = Training((models.TRAINED | models.TRAINED_ON_CPU)[model], self._device, **({"fused": True} if how == "fused" else {}))
         self._all.append(self._chosen)
         channel.emit("opened", losses=[self._chosen().item() for _ in range(3)])
 

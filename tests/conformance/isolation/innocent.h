@@ -31,6 +31,7 @@ class Innocent {
 
   uint64_t rounds() const { return findings_->rounds; }
   pid_t pid() const { return child_->pid(); }
+  void Signal(int signal) const { child_->Signal(signal); }
   // Returns the microseconds of the rounds since the last call.
   std::vector<double> TakeRoundTimes();
   double TakeLongestMs();
