@@ -25,9 +25,6 @@ constexpr uint64_t kPauseNs = 1'000'000'000;
 // Ranges of groups per worker, on average: enough to balance the load, few enough to make claiming cheap.
 constexpr uint64_t kRangesPerWorker = 8;
 
-// Maximum range if a launch may stop early: ranges of some tens of microseconds.
-constexpr uint64_t kPartRange = 4;
-
 uint64_t CountOf(const ze_group_count_t& groups) {
   return uint64_t{groups.groupCountX} * groups.groupCountY * groups.groupCountZ;
 }
@@ -69,8 +66,7 @@ void WorkerPool::RunMany(xpud_host_kernel_fn_t function, const void* const* argu
 uint64_t WorkerPool::RunPart(xpud_host_kernel_fn_t function, const void* const* arguments,
                              const ze_group_count_t& groups, uint64_t first, uint64_t nanoseconds) {
   const uint64_t total = CountOf(groups);
-  const uint64_t chunk = std::clamp<uint64_t>(total / (workers_ * kRangesPerWorker), 1, kPartRange);
-  return RunFrom(first, {function, arguments, groups, total, chunk, NowNs() + nanoseconds});
+  return RunFrom(first, {function, arguments, groups, total, /*chunk=*/1, NowNs() + nanoseconds});
 }
 
 // Returns the first group that has not run.

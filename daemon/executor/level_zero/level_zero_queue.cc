@@ -2,13 +2,13 @@
 
 #include "daemon/executor/level_zero/raw_handle.h"
 #include "daemon/executor/level_zero/ze_status.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::executor {
 namespace {
 
 constexpr uint64_t kMaxEndNs = 10'000'000'000;
-constexpr uint64_t kFewGroups = 8;  // launched as one group
 
 }  // namespace
 
@@ -91,15 +91,23 @@ absl::StatusOr<bool> LevelZeroQueue::LaunchFor(const kernels::LaunchList& launch
     return DeviceQueue::LaunchFor(launches, uses, nanoseconds);
   if (stopped_ == nullptr) launch_ = group_ = 0;
   stopped_ = nullptr;
-  for (; launch_ < launches.size(); ++launch_, group_ = 0) {
+  uint64_t now = 0, end = 0;  // 0: the clock was not read
+  while (launch_ < launches.size()) {
     const kernels::Launch& launch = launches[launch_];
     const auto& [x, y, z] = launch.groups();
     const uint64_t groups = uint64_t{x} * y * z;
-    const xpud_launch_part_desc_t part = {XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC, nullptr, nanoseconds,
-                                          &group_};
+    const bool is_last = launch_ + 1 == launches.size();
+    if (end == 0 && !(groups == 1 && is_last)) end = (now = NowNs()) + nanoseconds;
+    const xpud_launch_part_desc_t part = {XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC, nullptr, end - now, &group_};
     RETURN_IF_ERROR(LaunchKernel(launch.kernel(), launch.groups(), launch.group_size, launch.arguments(),
-                                 groups < kFewGroups ? nullptr : &part));
-    if (groups < kFewGroups || group_ == groups) continue;
+                                 groups == 1 ? nullptr : &part));
+    if (groups == 1 || group_ == groups) {
+      ++launch_;
+      group_ = 0;
+      if (is_last) return true;
+    }
+    now = NowNs();
+    if (group_ == 0 && now < end) continue;
     stopped_ = &launches;
     return false;
   }

@@ -17,6 +17,7 @@ namespace {
 
 constexpr double kGroupNanoseconds = 30e3;  // less work than this is one group
 constexpr int64_t kGroupsPerWorker = 4;
+constexpr double kMaxGroupNanoseconds = 0.5e6;  // others get their turn between groups
 
 void RunAttention(const void* const* args, const uint32_t group[3], void* scratch) {
   const AttentionProblem& problem = *static_cast<const AttentionProblem*>(args[0]);
@@ -87,7 +88,9 @@ class HostAttention : public Planner {
     const int64_t most = workers_ == 1 ? 1 : kGroupsPerWorker * workers_;
     const int64_t wanted =
         std::clamp<int64_t>(static_cast<int64_t>(nanoseconds / kGroupNanoseconds), 1, most);
-    const int64_t per_group = (units + wanted - 1) / wanted;
+    const double unit = std::max(nanoseconds, 1.0) / static_cast<double>(units);
+    const auto fitting = static_cast<int64_t>(kMaxGroupNanoseconds / unit);
+    const int64_t per_group = std::clamp<int64_t>(fitting, 1, (units + wanted - 1) / wanted);
     return {static_cast<uint32_t>((units + per_group - 1) / per_group), static_cast<uint32_t>(per_group)};
   }
 

@@ -83,6 +83,19 @@ absl::Status CheckTypes(const ops::MatmulCall<ops::Given>& product) {
 
 }  // namespace
 
+MatmulOperands MatmulProblem::At(const MatmulOperands& whole, int64_t first_batch, int64_t row,
+                                 int64_t column) const {
+  const auto in_bytes = static_cast<int64_t>(ops::SizeOf(in)),
+             b_bytes = static_cast<int64_t>(ops::SizeOf(b_source)),
+             out_bytes = static_cast<int64_t>(ops::SizeOf(out_type));
+  MatmulOperands part = whole;
+  part.a += (first_batch * a.batch + row * a.row) * in_bytes;
+  part.b += (first_batch * b.batch + column * b.column) * b_bytes;
+  if (has_c) part.c += (first_batch * c.batch + row * c.row + column * c.column) * out_bytes;
+  part.out += (first_batch * out.batch + row * out.row + column * out.column) * out_bytes;
+  return part;
+}
+
 bool IsMatrix(const Strides& s, int64_t rows, int64_t columns) {
   return (s.column == 1 && s.row >= columns) || (s.row == 1 && s.column >= rows);
 }

@@ -17,6 +17,8 @@ struct Strides {
 };
 
 // out[batch,m,n] = activation(alpha * a[batch,m,k] b[batch,k,n] + beta * c), without alpha and beta.
+struct MatmulOperands;
+
 struct MatmulProblem {
   int64_t batch = 1, m = 0, n = 0, k = 0;
   Strides a, b, c, out;  // c: 0 for broadcast axes
@@ -28,7 +30,8 @@ struct MatmulProblem {
   bool has_c = false;
   bool plain = false;   // alpha is 1, and beta too if there is c
   bool packed = false;  // tiled for packed weights
-  bool unused[2] = {};
+  bool panels = false;  // b is in packed panels already (oneDNN only)
+  bool unused[1] = {};
 
   bool operator==(const MatmulProblem& other) const { return std::memcmp(this, &other, sizeof(*this)) == 0; }
   template <typename H>
@@ -44,6 +47,8 @@ struct MatmulProblem {
     return m <= (in == ops::DType::kBFloat16 ? 2 : kFewRows) && !packed && in == b_source &&
            in != ops::DType::kFloat64 && b.row == 1 && b.column >= k && k >= 16 && k <= kMaxDot;
   }
+  // The operands of the part of the product that begins there.
+  MatmulOperands At(const MatmulOperands& whole, int64_t first_batch, int64_t row, int64_t column) const;
   static constexpr int64_t kFewRows = 4;
   static constexpr int64_t kMaxDot = 1 << 16;
   bool Empty() const { return batch == 0 || m == 0 || n == 0; }

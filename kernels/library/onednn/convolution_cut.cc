@@ -1,6 +1,7 @@
 #include "kernels/library/onednn/convolution_cut.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace xpud::kernels::onednn {
 namespace {
@@ -45,6 +46,11 @@ int64_t ChannelsOfSlice(const ConvolutionProblem& p, Way way, double nanoseconds
   int64_t slices = CeilDivide(bytes, kCacheBytes);
   if (p.direction != ops::Family::kConvolution || way == Way::kPlanes)
     slices = std::max(slices, std::min(CeilDivide(kMaxSums, p.batch), Times(nanoseconds, kSumNanoseconds)));
+  // Where neither rows nor images can be cut.
+  if (p.direction == ops::Family::kConvolutionInput || way == Way::kPlanes) {
+    const double image = nanoseconds / static_cast<double>(p.batch);
+    slices = std::max(slices, static_cast<int64_t>(std::ceil(image / kMaxConvolutionNanoseconds)));
+  }
   if (slices == 1) return all;
   const int64_t channels = all / slices / kMinChannels * kMinChannels;
   return std::min(std::max(channels, kMinChannels), all);
@@ -60,6 +66,7 @@ int64_t RowsOfPart(const ConvolutionProblem& p, const ConvolutionCut& cut, Way w
     const int64_t fitting = CeilDivide(ImageBytes(p) * cut.images, kCacheBytes);
     tiles = std::max(tiles, std::min(Times(part, kPartNanoseconds / 2), fitting));
   }
+  tiles = std::max(tiles, static_cast<int64_t>(std::ceil(part / kMaxConvolutionNanoseconds)));
   return CeilDivide(p.output[0], std::clamp<int64_t>(tiles, 1, p.output[0]));
 }
 

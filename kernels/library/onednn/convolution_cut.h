@@ -18,6 +18,11 @@ enum class Way : uint8_t {
 };
 constexpr bool Converts(Way way) { return way == Way::kConverted || way == Way::kBlocked; }
 
+// A CPU can run others' work between two groups of a launch, but not inside one. So neither a part nor a
+// group takes longer than this by the estimate, if it can be cut: an image of 32 channels of a gradient
+// cannot.
+inline constexpr double kMaxConvolutionNanoseconds = 1e6;
+
 struct ConvolutionCut {
   // A slice of the weight has some of its output channels (for the gradient by the input: of its input
   // channels) and fits a core's cache. There is one slice if there are groups.

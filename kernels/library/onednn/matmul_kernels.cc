@@ -9,6 +9,7 @@
 #include "kernels/library/onednn/convolution_kernels.h"
 #include "kernels/library/plan_table.h"
 #include "kernels/library/simd/simd.h"
+#include "proto/base/check.h"
 #include "proto/base/ze_ext.h"
 
 namespace xpud::kernels::onednn {
@@ -48,6 +49,33 @@ void RunPack(const void* const* args, const uint32_t group[3], void*) {
   packed->CountRun();
 }
 
+// Group x is one of the layout; y is the batch index.
+void RunPanels(const void* const* args, const uint32_t group[3], void*) {
+  const MatmulKernels::Panels& panels = Argument<MatmulKernels::Panels>(args, 0);
+  const PanelLayout layout = panels.layout();
+  WeightSource source = panels.source;
+  source.data += group[1] * panels.source_batch * static_cast<int64_t>(ops::SizeOf(source.source));
+  XPUD_CHECK(layout.Pack(source, group[0], panels.target + group[1] * layout.bytes()));
+}
+
+bool Transposes(const MatmulKernels::Copy& copy) { return copy.strides.row == 1 && copy.columns > 1; }
+
+// Returns false if oneDNN refuses.
+bool Reorder(const MatmulKernels::Copy& copy, const std::byte* source, int64_t rows, std::byte* target) {
+  using dnnl::memory;
+  const auto type = TypeOf(copy.target_type);
+  const dnnl::stream& stream = ThreadStream();
+  try {
+    memory from(memory::desc({rows, copy.columns}, type, memory::dims{1, copy.strides.column}), CpuEngine(),
+                const_cast<std::byte*>(source));
+    memory to(memory::desc({rows, copy.columns}, type, memory::dims{copy.columns, 1}), CpuEngine(), target);
+    dnnl::reorder(from, to).execute(stream, from, to);
+  } catch (const dnnl::error&) {
+    return false;
+  }
+  return true;
+}
+
 // Group x cuts the rows into runs of `rows_per_group`; y is the batch index.
 void RunCopy(const void* const* args, const uint32_t group[3], void*) {
   const MatmulKernels::Copy& copy = Argument<MatmulKernels::Copy>(args, 0);
@@ -59,6 +87,8 @@ void RunCopy(const void* const* args, const uint32_t group[3], void*) {
   std::byte* const target =
       static_cast<std::byte*>(copy.target) +
       (group[1] * copy.rows + first) * copy.columns * static_cast<int64_t>(ops::SizeOf(copy.target_type));
+  const bool same = copy.source_type == copy.target_type && ops::SizeOf(copy.source_type) < sizeof(double);
+  if (same && Transposes(copy) && Reorder(copy, source, rows, target)) return;
   simd::Best().gather({{source, copy.source_type, copy.strides.row, copy.strides.column},
                        rows,
                        copy.columns,
@@ -70,11 +100,13 @@ constexpr uint32_t kProductSizes[] = {sizeof(void*), sizeof(MatmulOperands), siz
 constexpr uint32_t kUnplannedSizes[] = {sizeof(MatmulProblem), sizeof(MatmulOperands), sizeof(void*),
                                         sizeof(uint32_t)};
 constexpr uint32_t kPackSizes[] = {sizeof(void*)};
+constexpr uint32_t kPanelsSizes[] = {sizeof(MatmulKernels::Panels)};
 constexpr uint32_t kCopySizes[] = {sizeof(MatmulKernels::Copy), sizeof(int64_t)};
 constexpr xpud_host_kernel_t kKernels[] = {
     {"matmul", RunProduct, 4, kProductSizes},
     {"matmul_unplanned", RunUnplanned, 4, kUnplannedSizes},
     {"pack", RunPack, 1, kPackSizes},
+    {"matmul_panels", RunPanels, 1, kPanelsSizes},
     {"matmul_copy", RunCopy, 2, kCopySizes},
     {kConvolutionEntries[0], RunConvolution, 4, kConvolutionSizes},
     {kConvolutionEntries[1], RunConvolutionAdd, 2, kConvolutionAddSizes},
@@ -90,6 +122,7 @@ MatmulKernels::MatmulKernels(KernelStore& store) {
   product_ = store.Add({ModuleImage::Format::kHost, std::string(kOnednnModule)}, "matmul");
   unplanned_ = store.AddEntry(*product_, "matmul_unplanned");
   pack_ = store.AddEntry(*product_, "pack");
+  panels_ = store.AddEntry(*product_, "matmul_panels");
   copy_ = store.AddEntry(*product_, "matmul_copy");
 }
 
@@ -124,6 +157,12 @@ void MatmulKernels::LaunchPack(PackedWeights& weights, LaunchList& launches) con
   Launch& launch = launches.Add();
   launch.Reset(pack_, weights.pack_groups());
   launch.Push(&weights);
+}
+
+void MatmulKernels::LaunchPanels(const Panels& panels, LaunchList& launches) const {
+  Launch& launch = launches.Add();
+  launch.Reset(panels_, static_cast<uint32_t>(panels.layout().groups()), static_cast<uint32_t>(panels.batch));
+  launch.Push(panels);
 }
 
 void MatmulKernels::LaunchCopy(const Copy& copy, LaunchList& launches) const {

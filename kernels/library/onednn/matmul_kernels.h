@@ -19,6 +19,15 @@ class MatmulKernels {
   void LaunchUnplanned(const MatmulPlan& plan, const MatmulOperands& operands, PackedMatrix* packed,
                        uint32_t tiles_per_group, LaunchList& launches) const;
   void LaunchPack(PackedWeights& weights, LaunchList& launches) const;
+  // Packs a batch of matrices; the panels of each follow those of the one before.
+  struct Panels {
+    WeightSource source;                  // the first one
+    int64_t batch = 1, source_batch = 0;  // number and stride
+    std::byte* target = nullptr;
+
+    PanelLayout layout() const { return PanelLayout::Of(source.k, source.n, source.packed); }
+  };
+  void LaunchPanels(const Panels& panels, LaunchList& launches) const;
   // target[batch, rows, columns] (no gaps) = source, converted to target_type.
   struct Copy {
     const void* source = nullptr;
@@ -38,6 +47,7 @@ class MatmulKernels {
   const Kernel* product_;
   const Kernel* unplanned_;
   const Kernel* pack_;
+  const Kernel* panels_;
   const Kernel* copy_;
 };
 

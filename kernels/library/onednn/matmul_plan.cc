@@ -15,14 +15,20 @@ namespace {
 constexpr double kTileNanoseconds = 60e3;  // a tile is not cut much below half of this
 constexpr int64_t kMaxTiles = 32;          // beyond this, only tiles grow, up to kMaxTileRows
 constexpr int64_t kMaxTileRows = 512;
+// Of a tile that is cut because it is long. With fewer, b is read, or copied, too often.
+constexpr int64_t kPackedRows = 128, kUnpackedRows = 256;
+constexpr int64_t kRowsWorthPanels = 1024;
 constexpr int64_t kFewRowsBytes = 1 << 20;  // of b, in a tile of a few rows
 constexpr int64_t kFewRowsColumns = 1 << 14;
 constexpr int64_t kScratchElements = int64_t{1} << 19;  // of a tile that is computed in scratch
 
 // Rates of one core, in operations (bytes) for each nanosecond. They determine only the size of tiles.
+double OperationRate(ops::DType type) {
+  return type == ops::DType::kFloat64 ? 60 : type == ops::DType::kFloat32 ? 200 : 400;
+}
+
 double Estimate(const MatmulProblem& p) {
-  const double operations = 2.0 * p.batch * p.m * p.n * p.k;
-  const double rate = p.in == ops::DType::kFloat64 ? 60 : p.in == ops::DType::kFloat32 ? 200 : 400;
+  const double operations = 2.0 * p.batch * p.m * p.n * p.k, rate = OperationRate(p.in);
   const double bytes = 1.0 * p.batch * (p.m * p.n + p.m * p.k + p.k * p.n) * ops::SizeOf(p.in);
   return std::max(operations / rate, bytes / 40);
 }
@@ -53,7 +59,12 @@ MatmulPlan::MatmulPlan(const MatmulProblem& problem) : problem_(problem) {
   batch_.size = p.batch;
   m_.size = p.m;
   n_.size = p.n;
+  if (p.panels) panels_ = PanelLayout::Of(p.k, p.n, p.in);
   ChooseTiles();
+}
+
+double MatmulPlan::TileNanoseconds() const {
+  return 2.0 * batch_.tile * m_.tile * n_.tile * problem_.k / OperationRate(problem_.in);
 }
 
 void MatmulPlan::CutAxis(Axis& axis, int64_t count, int64_t multiple) {
@@ -76,6 +87,7 @@ void MatmulPlan::ChooseTiles() {
     CutAxis(batch_, p.batch, 1);
     CutAxis(m_, CeilDivide(p.m, simd::Product::kMaxRows), 12);
     CutAxis(n_, CeilDivide(p.n, simd::Product::kMaxColumns), 32);
+    CutLong(kMaxCopyingNanoseconds, simd::Product::kMaxRows, 12, 32);
     return;
   }
   const int64_t wanted = std::clamp<int64_t>(std::llround(nanoseconds_ / kTileNanoseconds), 1, kMaxTiles);
@@ -90,17 +102,32 @@ void MatmulPlan::ChooseTiles() {
   int64_t n_count = 1;
   if (batch_.count * m_.count < std::min<int64_t>(wanted, 8))
     n_count = EvenCount(p.n, CeilDivide(wanted, batch_.count * m_.count), 64);
-  if (nanoseconds_ > kLongNanoseconds) {
-    const double tile = nanoseconds_ / static_cast<double>(batch_.count * m_.count * n_count);
-    n_count *= std::max<int64_t>(1, std::llround(tile / kMaxTileNanoseconds));
-  }
   const bool via_scratch = !direct_ || ((p.packed || n_count > 1) && (n_count > 1 || p.out.row != p.n));
   if (via_scratch) n_count = std::max(n_count, CeilDivide(batch_.tile * m_.tile * p.n, kScratchElements));
   CutAxis(n_, n_count, 64);
+  const bool takes_as_is =
+      p.packed || (p.b.row == 1 && p.b.column == p.k && p.a.column == 1 && p.a.row == p.k);
+  wants_panels_ = !takes_as_is && p.m >= kRowsWorthPanels && TileNanoseconds() > kMaxGroupNanoseconds;
+  CutLong(takes_as_is ? kMaxGroupNanoseconds : kMaxCopyingNanoseconds, p.packed ? kPackedRows : kUnpackedRows,
+          kLeastTileRows, kLeastTileColumns);
 }
 
-MatmulPlan::Tile MatmulPlan::Locate(int64_t index, const MatmulOperands& operands) const {
-  const MatmulProblem& p = problem_;
+// Cuts tiles that take longer than `most_ns` into some of `most_rows` and as many columns as the time allows.
+// If these are the least that there may be, rows are as many as the time allows.
+void MatmulPlan::CutLong(double most_ns, int64_t most_rows, int64_t row_multiple, int64_t column_multiple) {
+  if (TileNanoseconds() <= most_ns) return;
+  const double elements = most_ns / 2 * OperationRate(problem_.in) / static_cast<double>(problem_.k);
+  const auto fitting = [&](int64_t other, int64_t multiple) {
+    return std::max<int64_t>(static_cast<int64_t>(elements / static_cast<double>(other)) / multiple, 1) *
+           multiple;
+  };
+  CutAxis(batch_, problem_.batch, 1);
+  const int64_t columns = fitting(std::min(problem_.m, most_rows), column_multiple);
+  CutAxis(n_, CeilDivide(problem_.n, columns), column_multiple);
+  CutAxis(m_, CeilDivide(problem_.m, fitting(n_.tile, row_multiple)), row_multiple);
+}
+
+MatmulPlan::Tile MatmulPlan::Locate(int64_t index) const {
   const int64_t n = index % n_.count, m = index / n_.count % m_.count, batch = index / n_.count / m_.count;
   Tile t;
   t.batch = batch_.Begin(batch);
@@ -110,12 +137,6 @@ MatmulPlan::Tile MatmulPlan::Locate(int64_t index, const MatmulOperands& operand
   t.rows = m_.Length(m);
   t.columns = n_.Length(n);
   t.kind = (t.batches != batch_.tile) * 4 + (t.rows != m_.tile) * 2 + (t.columns != n_.tile);
-  const int64_t in = ops::SizeOf(p.in), b_in = ops::SizeOf(p.b_source), out = ops::SizeOf(p.out_type);
-  t.at = operands;
-  t.at.a += (t.batch * p.a.batch + t.m * p.a.row) * in;
-  t.at.b += (t.batch * p.b.batch + t.n * p.b.column) * b_in;
-  if (p.has_c) t.at.c += (t.batch * p.c.batch + t.m * p.c.row + t.n * p.c.column) * out;
-  t.at.out += (t.batch * p.out.batch + t.m * p.out.row + t.n * p.out.column) * out;
   return t;
 }
 
@@ -128,9 +149,9 @@ bool MatmulPlan::ViaScratch(const Tile& tile, bool packed) const {
   return tile.batches == 1 && (packed || b_rows_whole) && tile.rows * tile.columns <= kScratchElements;
 }
 
-const MatmulPrimitive* MatmulPlan::PrimitiveFor(const Tile& tile, const PackedMatrix* packed,
+const MatmulPrimitive* MatmulPlan::PrimitiveFor(const Tile& tile, const PanelLayout* panels,
                                                 bool via_scratch) const {
-  Slot& slot = slots_[packed != nullptr][tile.kind];
+  Slot& slot = slots_[panels != nullptr][tile.kind];
   std::call_once(slot.once, [&] {
     const MatmulProblem& p = problem_;
     MatmulPrimitive::Spec spec;
@@ -144,12 +165,22 @@ const MatmulPrimitive* MatmulPlan::PrimitiveFor(const Tile& tile, const PackedMa
     spec.b = p.b;
     spec.out = p.out;
     if (via_scratch) spec.out = {tile.rows * tile.columns, tile.columns, 1};
-    if (packed != nullptr) spec.b_tag = packed->tag();
+    if (panels != nullptr) spec.b_tag = panels->tag;
     spec.row_bias = direct_ && p.has_c;
     if (direct_) spec.activation = p.activation;
     slot.primitive = MatmulPrimitive::Create(spec);
   });
   return slot.primitive.get();
+}
+
+bool MatmulPlan::CreatePrimitives() const {
+  for (const int64_t batch : {int64_t{0}, batch_.count - 1})
+    for (const int64_t m : {int64_t{0}, m_.count - 1})
+      for (const int64_t n : {int64_t{0}, n_.count - 1}) {
+        const Tile tile = Locate((batch * m_.count + m) * n_.count + n);
+        if (PrimitiveFor(tile, &panels_, ViaScratch(tile, true)) == nullptr) return false;
+      }
+  return true;
 }
 
 void MatmulPlan::Finish(const Tile& tile, const void* acc, int64_t leading, int64_t batch, int64_t row,
@@ -175,7 +206,7 @@ void MatmulPlan::Finish(const Tile& tile, const void* acc, int64_t leading, int6
   simd::Best().finish(e);
 }
 
-void MatmulPlan::RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile, const PackedMatrix* packed,
+void MatmulPlan::RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile, const std::byte* b,
                               bool via_scratch, void* scratch) const {
   const size_t element = direct_ ? ops::SizeOf(problem_.out_type) : sizeof(float);
   const size_t tile_bytes =
@@ -184,8 +215,7 @@ void MatmulPlan::RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile
   std::byte* const memory =
       needed <= XPUD_HOST_SCRATCH_BYTES ? static_cast<std::byte*>(scratch) : ThreadMemory(needed);
   std::byte* const out = via_scratch ? memory : tile.at.out;
-  primitive.Run(tile.at.a, packed != nullptr ? packed->Panel(tile.n) : tile.at.b, tile.at.c, out,
-                memory + tile_bytes);
+  primitive.Run(tile.at.a, b, tile.at.c, out, memory + tile_bytes);
   if (!via_scratch) return;
   if (!direct_) {
     for (int64_t i = 0; i < tile.batches; ++i)
@@ -248,17 +278,23 @@ void MatmulPlan::RunBlocked(const Tile& tile, void* scratch) const {
 
 void MatmulPlan::RunTile(int64_t index, const MatmulOperands& operands, const PackedMatrix* packed,
                          void* scratch) const {
-  const Tile tile = Locate(index, operands);
+  Tile tile = Locate(index);
+  tile.at = problem_.At(operands, tile.batch, tile.m, tile.n);
   if (few_rows_) return RunFewRows(tile, scratch);
   if (blocked_) return RunBlocked(tile, scratch);
-  const bool usable = packed != nullptr && packed->Ready();
-  for (const PackedMatrix* weights : {usable ? packed : nullptr, static_cast<const PackedMatrix*>(nullptr)}) {
-    if (weights == nullptr && problem_.b_source != problem_.in)
-      break;  // only the packed form has the right type
-    const bool via_scratch = ViaScratch(tile, weights != nullptr);
-    const MatmulPrimitive* primitive = PrimitiveFor(tile, weights, via_scratch);
-    if (primitive != nullptr) return RunPrimitive(*primitive, tile, weights, via_scratch, scratch);
+  const auto run = [&](const PanelLayout* panels, const std::byte* b) {
+    const bool via_scratch = ViaScratch(tile, panels != nullptr);
+    const MatmulPrimitive* const primitive = PrimitiveFor(tile, panels, via_scratch);
+    if (primitive != nullptr) RunPrimitive(*primitive, tile, b, via_scratch, scratch);
+    return primitive != nullptr;
+  };
+  if (problem_.panels) {
+    XPUD_CHECK(run(&panels_, tile.at.b));
+    return;
   }
+  if (packed != nullptr && packed->Ready() && run(&packed->layout(), packed->Panel(tile.n))) return;
+  const bool typed = problem_.b_source == problem_.in;  // else only the packed form has the right type
+  if (typed && run(nullptr, tile.at.b)) return;
   RunBlocked(tile, scratch);
 }
 

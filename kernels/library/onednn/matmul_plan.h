@@ -14,9 +14,12 @@
 
 namespace xpud::kernels::onednn {
 
-// A CPU can run others' work between two groups of a launch, but not inside one. So if a product takes longer
-// than a second, each group is one tile, of at most some tens of milliseconds.
-inline constexpr double kLongNanoseconds = 1e9, kMaxTileNanoseconds = 10e6;
+// A CPU can run others' work between two groups of a launch, but not inside one. So neither a tile nor a
+// group takes longer than this by the estimate, unless the least tile does (kLeastTile, all of k).
+inline constexpr double kMaxGroupNanoseconds = 0.5e6;
+// The same where each tile copies its part of both factors.
+inline constexpr double kMaxCopyingNanoseconds = 1.5e6;
+inline constexpr int64_t kLeastTileRows = 16, kLeastTileColumns = 64;
 
 class MatmulPlan {
  public:
@@ -25,6 +28,13 @@ class MatmulPlan {
   const MatmulProblem& problem() const { return problem_; }
   int64_t tiles() const { return batch_.count * m_.count * n_.count; }
   double nanoseconds() const { return nanoseconds_; }  // an estimate for the whole product
+  double TileNanoseconds() const;                      // of the largest tile
+  // Whether b should be packed first: so many rows are worth it, and oneDNN is slow with short tiles of these
+  // factors.
+  bool WantsPanels() const { return wants_panels_; }
+  // Creates all primitives. Returns false if oneDNN lacks one. REQUIRES: problem().panels, which has no other
+  // way.
+  bool CreatePrimitives() const;
 
   // Computes tile `index`. `packed` may be nullptr, or not ready. Any worker may call it; `scratch` is the
   // worker's.
@@ -51,11 +61,12 @@ class MatmulPlan {
 
   void ChooseTiles();
   void CutAxis(Axis& axis, int64_t count, int64_t multiple);
-  Tile Locate(int64_t index, const MatmulOperands& operands) const;
-  const MatmulPrimitive* PrimitiveFor(const Tile& tile, const PackedMatrix* packed, bool via_scratch) const;
+  void CutLong(double most_ns, int64_t most_rows, int64_t row_multiple, int64_t column_multiple);
+  Tile Locate(int64_t index) const;  // without operands
+  const MatmulPrimitive* PrimitiveFor(const Tile& tile, const PanelLayout* panels, bool via_scratch) const;
   bool ViaScratch(const Tile& tile, bool packed) const;
-  void RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile, const PackedMatrix* packed,
-                    bool via_scratch, void* scratch) const;
+  void RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile, const std::byte* b, bool via_scratch,
+                    void* scratch) const;
   void Finish(const Tile& tile, const void* acc, int64_t leading, int64_t batch, int64_t row, int64_t column,
               int64_t rows, int64_t columns) const;
   void RunFewRows(const Tile& tile, void* scratch) const;
@@ -66,8 +77,10 @@ class MatmulPlan {
   bool few_rows_ = false;  // our own dot products
   bool direct_ = false;    // oneDNN runs the epilogue
   double nanoseconds_ = 0;
+  bool wants_panels_ = false;
   Axis batch_, m_, n_;
-  // [packed][kind]
+  PanelLayout panels_;  // of problem_.panels
+  // [panels][kind]
   mutable std::array<std::array<Slot, 8>, 2> slots_;
 };
 

@@ -22,8 +22,6 @@ namespace {
 
 constexpr double kGroupNanoseconds = 30e3;  // less work than this is one group
 constexpr int64_t kGroupsPerWorker = 4;
-constexpr double kLongNanoseconds =
-    1e9;  // more work than this is a part in each group: others get their turn between groups
 
 // What a convolution of this type is computed in.
 ops::DType ComputedIn(ops::DType type) { return MultipliesNatively(type) ? type : ops::DType::kFloat32; }
@@ -140,11 +138,13 @@ absl::StatusOr<PackedConvolution*> OnednnConvolution::Way::ReadWeight(Convolutio
 }
 
 uint32_t OnednnConvolution::Way::PartsPerGroup() const {
-  if (plan_->nanoseconds() > kLongNanoseconds) return 1;
   const int64_t most = planner_.workers_ == 1 ? 1 : kGroupsPerWorker * planner_.workers_;
   const int64_t groups =
       std::clamp<int64_t>(static_cast<int64_t>(plan_->nanoseconds() / kGroupNanoseconds), 1, most);
-  return static_cast<uint32_t>((plan_->parts() + groups - 1) / groups);
+  const int64_t parts = (plan_->parts() + groups - 1) / groups;
+  const double part = plan_->nanoseconds() / static_cast<double>(plan_->parts());
+  return static_cast<uint32_t>(
+      std::clamp<int64_t>(static_cast<int64_t>(kMaxConvolutionNanoseconds / part), 1, parts));
 }
 
 // The convolution itself, or the gradient by its input.

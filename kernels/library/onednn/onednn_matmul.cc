@@ -19,6 +19,7 @@ constexpr size_t kMaxPlans = 4096;
 constexpr double kLaunchNanoseconds = 30e3;  // less work than this is one group
 constexpr int64_t kGroupsPerWorker = 4;
 constexpr int64_t kMinPackedBytes = 4096;
+constexpr int64_t kMaxPieceBytes = 64 << 20;  // of a factor, in workspace
 
 }  // namespace
 
@@ -72,19 +73,103 @@ absl::Status OnednnMatmul::MakeMultipliable(MatmulCall& call, bool packed, Works
   return absl::OkStatus();
 }
 
-const MatmulPlan* OnednnMatmul::PlanFor(const MatmulProblem& problem) {
-  const auto found = plans_.find(problem);
-  if (found != plans_.end()) return found->second.get();
-  if (plans_.size() == kMaxPlans) return nullptr;
-  return plans_.emplace(problem, std::make_unique<MatmulPlan>(problem)).first->second.get();
+template <typename Use>
+auto OnednnMatmul::WithPlan(const MatmulProblem& problem, Use&& use) {
+  auto found = plans_.find(problem);
+  if (found == plans_.end()) {
+    if (plans_.size() == kMaxPlans) return use(MatmulPlan(problem), false);
+    found = plans_.emplace(problem, std::make_unique<MatmulPlan>(problem)).first;
+  }
+  return use(*found->second, true);
 }
 
 uint32_t OnednnMatmul::TilesPerGroup(const MatmulPlan& plan) const {
   const int64_t most = workers_ == 1 ? 1 : kGroupsPerWorker * workers_;
-  if (plan.nanoseconds() > kLongNanoseconds) return 1;
   const int64_t groups =
       std::clamp<int64_t>(static_cast<int64_t>(plan.nanoseconds() / kLaunchNanoseconds), 1, most);
-  return static_cast<uint32_t>((plan.tiles() + groups - 1) / groups);
+  const int64_t tiles = (plan.tiles() + groups - 1) / groups;
+  const double tile =
+      std::max(plan.TileNanoseconds(), plan.nanoseconds() / static_cast<double>(plan.tiles()));
+  return static_cast<uint32_t>(
+      std::clamp<int64_t>(static_cast<int64_t>(kMaxGroupNanoseconds / tile), 1, tiles));
+}
+
+void OnednnMatmul::LaunchProduct(const MatmulCall& call, PackedMatrix* weights, LaunchList& launches) {
+  WithPlan(call.problem, [&](const MatmulPlan& plan, bool lives) {
+    const uint32_t per_group = TilesPerGroup(plan);
+    if (lives && !elsewhere_)
+      return kernels_.LaunchProduct(plan, call.operands, weights, per_group, launches);
+    kernels_.LaunchUnplanned(plan, call.operands, elsewhere_ ? nullptr : weights, per_group, launches);
+  });
+}
+
+MatmulProblem OnednnMatmul::Pieces::ProblemOf(const MatmulProblem& whole, int64_t batch, int64_t row,
+                                              int64_t column) const {
+  MatmulProblem p = whole;
+  p.batch = std::min(batches, whole.batch - batch);
+  p.m = std::min(rows, whole.m - row);
+  p.n = std::min(columns, whole.n - column);
+  const PanelLayout panels = PanelLayout::Of(p.k, p.n, p.in);
+  p.packed = p.panels = true;
+  p.b = {static_cast<int64_t>(panels.bytes() / ops::SizeOf(p.in)), 1, panels.column_elements()};
+  if (copies_a) p.a = {p.m * p.k, p.k, 1};
+  return p;
+}
+
+// Returns nullopt if the product is short, or oneDNN cannot multiply panels.
+std::optional<OnednnMatmul::Pieces> OnednnMatmul::PiecesOf(const MatmulProblem& p) {
+  const bool wanted = WithPlan(p, [](const MatmulPlan& plan, bool) { return plan.WantsPanels(); });
+  const PanelLayout panels = PanelLayout::Of(p.k, p.n, p.in);
+  const auto panel_bytes = static_cast<int64_t>(panels.panel_bytes()),
+             row_bytes = p.k * static_cast<int64_t>(ops::SizeOf(p.in));
+  if (!wanted || panel_bytes > kMaxPieceBytes) return std::nullopt;
+  Pieces pieces;
+  pieces.copies_a = p.a.column != 1 || p.a.row != p.k;
+  pieces.columns = std::min(p.n, kMaxPieceBytes / panel_bytes * panels.width);
+  pieces.rows = pieces.copies_a ? std::min(p.m, kMaxPieceBytes / row_bytes) : p.m;
+  if (pieces.columns == p.n && pieces.rows == p.m) {
+    const int64_t bytes = std::max(panel_bytes * panels.panels(), pieces.copies_a ? p.m * row_bytes : 0);
+    pieces.batches = std::clamp<int64_t>(kMaxPieceBytes / bytes, 1, p.batch);
+  }
+  // All pieces are like the first or the last one along each axis.
+  for (const int64_t batch : {int64_t{0}, (p.batch - 1) / pieces.batches * pieces.batches})
+    for (const int64_t row : {int64_t{0}, (p.m - 1) / pieces.rows * pieces.rows})
+      for (const int64_t column : {int64_t{0}, (p.n - 1) / pieces.columns * pieces.columns})
+        if (!WithPlan(pieces.ProblemOf(p, batch, row, column),
+                      [](const MatmulPlan& plan, bool) { return plan.CreatePrimitives(); }))
+          return std::nullopt;
+  return pieces;
+}
+
+// oneDNN wants the rows of a without gaps, and b in panels.
+absl::Status OnednnMatmul::PlanPieces(const MatmulCall& call, const Pieces& pieces, Workspace workspace,
+                                      LaunchList& launches) {
+  const MatmulProblem& p = call.problem;
+  const MatmulProblem largest = pieces.ProblemOf(p, 0, 0, 0);
+  const size_t element = ops::SizeOf(p.in);
+  void* a = nullptr;
+  if (pieces.copies_a) {
+    ASSIGN_OR_RETURN(a, workspace(static_cast<size_t>(largest.batch * largest.a.batch) * element));
+  }
+  ASSIGN_OR_RETURN(void* const b, workspace(static_cast<size_t>(largest.batch * largest.b.batch) * element));
+  for (int64_t batch = 0; batch < p.batch; batch += pieces.batches)
+    for (int64_t row = 0; row < p.m; row += pieces.rows)
+      for (int64_t column = 0; column < p.n; column += pieces.columns) {
+        MatmulCall piece;
+        piece.problem = pieces.ProblemOf(p, batch, row, column);
+        piece.operands = p.At(call.operands, batch, row, column);
+        const MatmulProblem& q = piece.problem;
+        if (pieces.copies_a) {
+          if (column == 0)
+            kernels_.LaunchCopy({piece.operands.a, p.a, q.batch, q.m, q.k, q.in, q.in, a}, launches);
+          piece.operands.a = static_cast<std::byte*>(a);
+        }
+        const WeightSource source = {piece.operands.b, q.k, q.n, p.b.row, p.b.column, q.in, q.in};
+        kernels_.LaunchPanels({source, q.batch, p.b.batch, static_cast<std::byte*>(b)}, launches);
+        piece.operands.b = static_cast<std::byte*>(b);
+        LaunchProduct(piece, nullptr, launches);
+      }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Readiness> OnednnMatmul::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
@@ -94,15 +179,13 @@ absl::StatusOr<Readiness> OnednnMatmul::Plan(const OpCall& call, Workspace works
   RETURN_IF_ERROR(MakeMultipliable(read, found.weights != nullptr, workspace, launches));
   read.problem.packed = found.weights != nullptr;
   if (found.pack_first) kernels_.LaunchPack(*found.weights, launches);
-  const MatmulPlan* const plan = PlanFor(read.problem);
-  if (plan != nullptr && !elsewhere_) {
-    kernels_.LaunchProduct(*plan, read.operands, found.weights, TilesPerGroup(*plan), launches);
-  } else if (plan != nullptr) {
-    kernels_.LaunchUnplanned(*plan, read.operands, nullptr, TilesPerGroup(*plan), launches);
-  } else {
-    const MatmulPlan temporary(read.problem);
-    kernels_.LaunchUnplanned(temporary, read.operands, found.weights, TilesPerGroup(temporary), launches);
+  if (found.weights == nullptr) {
+    if (const auto pieces = PiecesOf(read.problem)) {
+      RETURN_IF_ERROR(PlanPieces(read, *pieces, workspace, launches));
+      return Readiness::kReady;
+    }
   }
+  LaunchProduct(read, found.weights, launches);
   return Readiness::kReady;
 }
 

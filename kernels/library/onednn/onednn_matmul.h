@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 
 #include "absl/container/flat_hash_map.h"
 #include "kernels/api/kernel_store.h"
@@ -34,7 +35,21 @@ class OnednnMatmul : public Planner {
   };
   Packed FindPacked(const MatmulCall& call);
   absl::Status MakeMultipliable(MatmulCall& call, bool packed, Workspace workspace, LaunchList& launches);
-  const MatmulPlan* PlanFor(const MatmulProblem& problem);  // returns nullptr if there is no room for another
+  // Calls `use` with the problem's plan, and whether it lives as long as this object.
+  template <typename Use>
+  auto WithPlan(const MatmulProblem& problem, Use&& use);
+  void LaunchProduct(const MatmulCall& call, PackedMatrix* weights, LaunchList& launches);
+  // How a long product is computed if its factors are brought into oneDNN's fastest layout first: in pieces,
+  // since the memory for that is limited.
+  struct Pieces {
+    int64_t batches = 1, rows = 0, columns = 0;
+    bool copies_a = false;
+    // The problem of the piece that begins at these of the whole.
+    MatmulProblem ProblemOf(const MatmulProblem& whole, int64_t batch, int64_t row, int64_t column) const;
+  };
+  std::optional<Pieces> PiecesOf(const MatmulProblem& problem);
+  absl::Status PlanPieces(const MatmulCall& call, const Pieces& pieces, Workspace workspace,
+                          LaunchList& launches);
   uint32_t TilesPerGroup(const MatmulPlan& plan) const;
 
   const int workers_;

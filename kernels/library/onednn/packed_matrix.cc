@@ -11,7 +11,10 @@ namespace {
 
 using Tag = dnnl::memory::format_tag;
 
-constexpr size_t kPackBytesPerGroup = 1 << 20;
+constexpr int64_t kPackBytesPerGroup = 1 << 20;
+constexpr int64_t kBlockRows = 16;
+
+int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Column panels of 16 to 64; within them, rows in blocks of 16 (pairs of rows together for 16-bit types).
 Tag PanelTag(int64_t width, ops::DType type) {
@@ -30,35 +33,52 @@ Tag PanelTag(int64_t width, ops::DType type) {
 
 }  // namespace
 
-PackedMatrix::PackedMatrix(const WeightSource& source) : source_(source) {
-  width_ = std::min<int64_t>(64, (source.n + 15) / 16 * 16);
-  tag_ = PanelTag(width_, source.packed);
-  panel_bytes_ = dnnl::memory::desc({source.k, width_}, TypeOf(source.packed), tag_).get_size();
-  const int64_t panels = (source.n + width_ - 1) / width_;
-  const size_t bytes = panel_bytes_ * static_cast<size_t>(panels);
-  Allocate(bytes, static_cast<uint32_t>(std::clamp<int64_t>(bytes / kPackBytesPerGroup, 1, panels)));
-  unpacked_groups_ = pack_groups();
+PanelLayout PanelLayout::Of(int64_t k, int64_t n, ops::DType type) {
+  const int64_t width = std::min<int64_t>(64, CeilDivide(n, 16) * 16);
+  return {k, n, type, width, PanelTag(width, type)};
 }
 
-bool PackedMatrix::PackPanel(int64_t first_column, int64_t columns) {
-  const simd::MatrixView view{source_.data + first_column * source_.column * ops::SizeOf(source_.source),
-                              source_.source, source_.row, source_.column};
-  const bool as_is =
-      source_.source == source_.packed && IsMatrix({0, source_.row, source_.column}, source_.k, columns);
+// In the blocks of 16-bit types, 16 pairs of rows follow each other.
+int64_t PanelLayout::column_elements() const {
+  const int64_t block = ops::SizeOf(type) == 2 ? 2 * kBlockRows : kBlockRows;
+  return CeilDivide(k, block) * block;
+}
+
+int64_t PanelLayout::RowsPerGroup() const {
+  const int64_t row_bytes = width * static_cast<int64_t>(ops::SizeOf(type));
+  return std::min(column_elements(), kPackBytesPerGroup / row_bytes / (2 * kBlockRows) * (2 * kBlockRows));
+}
+
+int64_t PanelLayout::PanelsPerGroup() const {
+  return std::max<int64_t>(1, kPackBytesPerGroup / static_cast<int64_t>(panel_bytes()));
+}
+
+int64_t PanelLayout::groups() const {
+  return CeilDivide(panels(), PanelsPerGroup()) * CeilDivide(column_elements(), RowsPerGroup());
+}
+
+bool PanelLayout::PackBlock(const WeightSource& source, int64_t panel, int64_t first_row, int64_t rows,
+                            std::byte* target) const {
+  const int64_t first_column = panel * width, columns = std::min(width, n - first_column);
+  const int64_t element = static_cast<int64_t>(ops::SizeOf(type));
+  const simd::MatrixView view{source.data + (first_row * source.row + first_column * source.column) *
+                                                static_cast<int64_t>(ops::SizeOf(source.source)),
+                              source.source, source.row, source.column};
+  const bool as_is = source.source == type && IsMatrix({0, source.row, source.column}, k, n);
   try {
-    dnnl::memory::desc from({source_.k, columns}, TypeOf(source_.packed), dnnl::memory::dims{columns, 1});
+    dnnl::memory::desc from({rows, columns}, TypeOf(type), dnnl::memory::dims{columns, 1});
     const void* data = view.data;
     if (as_is) {
-      from = dnnl::memory::desc({source_.k, columns}, TypeOf(source_.packed),
-                                dnnl::memory::dims{source_.row, source_.column});
+      from = dnnl::memory::desc({rows, columns}, TypeOf(type), dnnl::memory::dims{source.row, source.column});
     } else {
-      std::byte* const dense = ThreadMemory(source_.k * columns * ops::SizeOf(source_.packed));
-      simd::Best().gather({view, source_.k, columns, dense, source_.packed});
+      std::byte* const dense = ThreadMemory(static_cast<size_t>(rows * columns * element));
+      simd::Best().gather({view, rows, columns, dense, type});
       data = dense;
     }
-    const dnnl::memory::desc to({source_.k, columns}, TypeOf(source_.packed), tag_);
+    const dnnl::memory::desc to({rows, columns}, TypeOf(type), tag);
     dnnl::memory in(from, CpuEngine(), const_cast<void*>(data));
-    dnnl::memory out(to, CpuEngine(), memory() + first_column / width_ * panel_bytes_);
+    dnnl::memory out(to, CpuEngine(),
+                     target + panel * static_cast<int64_t>(panel_bytes()) + first_row * width * element);
     const dnnl::stream& stream = ThreadStream();
     dnnl::reorder(in, out).execute(stream, in, out);
   } catch (const dnnl::error&) {
@@ -67,15 +87,24 @@ bool PackedMatrix::PackPanel(int64_t first_column, int64_t columns) {
   return true;
 }
 
-void PackedMatrix::Pack(uint32_t group) {
+bool PanelLayout::Pack(const WeightSource& source, int64_t group, std::byte* target) const {
   ThreadStream();
-  if (memory() == nullptr) return;
-  const int64_t panels = (source_.n + width_ - 1) / width_;
-  const int64_t first = panels * group / pack_groups(), last = panels * (group + 1) / pack_groups();
-  for (int64_t panel = first; panel < last; ++panel) {
-    const int64_t column = panel * width_;
-    if (!PackPanel(column, std::min(width_, source_.n - column))) return;
-  }
+  const int64_t parts = CeilDivide(column_elements(), RowsPerGroup());  // of a panel
+  const int64_t first = group / parts * PanelsPerGroup(), last = std::min(first + PanelsPerGroup(), panels());
+  const int64_t row = group % parts * RowsPerGroup(), rows = std::min(RowsPerGroup(), k - row);
+  for (int64_t panel = first; panel < last; ++panel)
+    if (!PackBlock(source, panel, row, rows, target)) return false;
+  return true;
+}
+
+PackedMatrix::PackedMatrix(const WeightSource& source)
+    : source_(source), layout_(PanelLayout::Of(source.k, source.n, source.packed)) {
+  Allocate(layout_.bytes(), static_cast<uint32_t>(layout_.groups()));
+  unpacked_groups_ = pack_groups();
+}
+
+void PackedMatrix::Pack(uint32_t group) {
+  if (memory() == nullptr || !layout_.Pack(source_, group, memory())) return;
   unpacked_groups_.fetch_sub(1, std::memory_order_acq_rel);
 }
 

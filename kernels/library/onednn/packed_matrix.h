@@ -1,4 +1,4 @@
-// A matrix of weights in packed column panels.
+// Matrices in packed column panels, the layout that oneDNN multiplies fastest.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace xpud::kernels::onednn {
 
-// A matrix of weights to pack: b[k,n].
+// A matrix to pack: b[k,n].
 struct WeightSource {
   const std::byte* data = nullptr;
   int64_t k = 0, n = 0;
@@ -25,25 +25,51 @@ struct WeightSource {
 };
 static_assert(std::has_unique_object_representations_v<WeightSource>);
 
-// The panels are side by side.
+// How a matrix lies in panels, which are side by side. A plain value.
+struct PanelLayout {
+  int64_t k = 0, n = 0;
+  ops::DType type = ops::DType::kFloat32;
+  int64_t width = 0;  // columns of a panel: divides 64, or covers the matrix
+  dnnl::memory::format_tag tag = dnnl::memory::format_tag::undef;
+
+  static PanelLayout Of(int64_t k, int64_t n, ops::DType type);
+
+  int64_t panels() const { return (n + width - 1) / width; }
+  // Elements of a column; the last ones are padding.
+  int64_t column_elements() const;
+  size_t panel_bytes() const { return static_cast<size_t>(width * column_elements()) * ops::SizeOf(type); }
+  size_t bytes() const { return panel_bytes() * static_cast<size_t>(panels()); }
+
+  // Packing takes this many groups, of at most about 1 MiB each.
+  int64_t groups() const;
+  // Packs the part of `source` that belongs to a group. `target` is the begin of all panels. Returns false if
+  // oneDNN refuses.
+  bool Pack(const WeightSource& source, int64_t group, std::byte* target) const;
+
+ private:
+  int64_t RowsPerGroup() const;  // of a panel
+  int64_t PanelsPerGroup() const;
+  bool PackBlock(const WeightSource& source, int64_t panel, int64_t first_row, int64_t rows,
+                 std::byte* target) const;
+};
+
+// A matrix of weights that is kept packed.
 class PackedMatrix : public PackedWeights {
  public:
   explicit PackedMatrix(const WeightSource& source);
 
-  dnnl::memory::format_tag tag() const { return tag_; }
+  const PanelLayout& layout() const { return layout_; }
   bool Ready() const { return unpacked_groups_.load(std::memory_order_acquire) == 0; }
   // Returns the packed columns from `column` on, which is a multiple of 64.
-  const std::byte* Panel(int64_t column) const { return memory() + column / width_ * panel_bytes_; }
+  const std::byte* Panel(int64_t column) const {
+    return memory() + column / layout_.width * static_cast<int64_t>(layout_.panel_bytes());
+  }
 
   void Pack(uint32_t group) override;
 
  private:
-  bool PackPanel(int64_t first_column, int64_t columns);
-
   const WeightSource source_;
-  int64_t width_ = 0;  // columns of a panel: divides 64, or covers the matrix
-  size_t panel_bytes_ = 0;
-  dnnl::memory::format_tag tag_ = dnnl::memory::format_tag::undef;
+  const PanelLayout layout_;
   std::atomic<uint32_t> unpacked_groups_;  // stays above 0 if packing failed
 };
 
