@@ -48,7 +48,7 @@ TEST(HostModules, EveryKernelThatIsAddedIsFoundByName) {
       if (kernel->entry == module->kernels[i].name) found.insert(&module->kernels[i]);
   }
   EXPECT_EQ(found.size(), store.kernels().size()) << "an entry is missing, or two kernels are one";
-  EXPECT_EQ(found.size(), 4u + 3 + 2);
+  EXPECT_EQ(found.size(), 5u + 3 + 2);
 }
 
 TEST(HostModules, OtherNamesAreNotFound) {
