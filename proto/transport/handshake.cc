@@ -8,14 +8,13 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/check.h"
 #include "proto/base/descriptor_error.h"
 #include "proto/base/text.h"
 #include "proto/wire/commands.h"
 
 namespace xpud::transport {
 namespace {
-
-constexpr size_t kMaxFds = 11;
 
 // Takes ownership of the fds in the control data and closes surplus ones. Returns how many there were.
 size_t TakeFds(msghdr& header, std::span<UniqueFd> fds) {
@@ -43,8 +42,9 @@ uint16_t NegotiateVersion(uint16_t oldest, uint16_t newest) {
 }
 
 absl::Status SendMessage(int socket, std::span<const std::byte> message, std::span<const int> fds) {
+  XPUD_CHECK(fds.size() <= kMaxMessageFds);
   iovec io = {const_cast<std::byte*>(message.data()), message.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxMessageFds * sizeof(int))] = {};
   msghdr header = {};
   header.msg_iov = &io;
   header.msg_iovlen = 1;
@@ -67,7 +67,7 @@ absl::Status SendMessage(int socket, std::span<const std::byte> message, std::sp
 
 absl::Status ReceiveMessage(int socket, std::span<std::byte> message, std::span<UniqueFd> fds) {
   iovec io = {message.data(), message.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxMessageFds * sizeof(int))] = {};
   msghdr header = {};
   header.msg_iov = &io;
   header.msg_iovlen = 1;

@@ -71,7 +71,9 @@ static_assert(sizeof(Welcome) == 288 + sizeof(ops::RowSet) + sizeof(DeviceRecord
 // Returns the highest version in both ranges, or 0 if there is none.
 uint16_t NegotiateVersion(uint16_t oldest, uint16_t newest);
 
-// Sends one message with up to 11 fds.
+inline constexpr size_t kMaxMessageFds = 32;
+
+// Sends one message. REQUIRES: at most kMaxMessageFds fds.
 absl::Status SendMessage(int socket, std::span<const std::byte> message, std::span<const int> fds = {});
 // Receives one message of exactly message.size() bytes, with fds.size() fds or none. Returns Unavailable
 // after a hang-up, and ResourceExhausted if the message arrived but this process has reached its limit of

@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -559,6 +560,22 @@ TEST(Handshake, MessagesCarryFds) {
   ASSERT_TRUE(ReceiveMessage(right.get(), std::as_writable_bytes(std::span(&received, 1)), {&fd, 1}).ok());
   EXPECT_EQ(GetText(received.client_name), "me");
   EXPECT_TRUE(Mapping::Map(fd, 4096, Access::kReadWrite).ok());
+}
+
+TEST(Handshake, AMessageCarriesAsManyDescriptorsAsItMay) {
+  int sockets[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
+  const UniqueFd left(sockets[0]), right(sockets[1]);
+  const std::vector<int> sent(kMaxMessageFds, left.get());
+  const std::byte mark{7};
+  ASSERT_TRUE(SendMessage(left.get(), {&mark, 1}, sent).ok());
+  std::byte received{};
+  std::array<UniqueFd, kMaxMessageFds> fds;
+  ASSERT_TRUE(ReceiveMessage(right.get(), {&received, 1}, fds).ok());
+  EXPECT_EQ(received, mark);
+  for (const UniqueFd& fd : fds) EXPECT_TRUE(fd.valid());
+  EXPECT_DEATH(
+      (void)SendMessage(left.get(), {&mark, 1}, std::vector<int>(kMaxMessageFds + 1, left.get())), "CHECK");
 }
 
 TEST(Handshake, AMessageWithTooManyFdsIsRefusedAndTheyAreClosed) {

@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 
@@ -79,10 +80,10 @@ def run(name: str, command: list, env: dict[str, str]) -> list[dict]:
     return rows
 
 
-def run_with_daemon(name: str, command: list, smoke: bool) -> list[dict]:
-    """Starts a fresh daemon, so that no benchmark inherits another's caches."""
+def run_with_daemon(name: str, command: list, smoke: bool, options: list[str]) -> list[dict]:
+    """Starts a fresh daemon with the options, so that no benchmark inherits another's caches."""
     device = device_for(name, smoke)
-    daemon = Daemon(BINARIES, ROOT / f"build/bench-{name.replace('/', '-')}.log", "--device", device)
+    daemon = Daemon(BINARIES, ROOT / f"build/bench-{name.replace('/', '-')}.log", "--device", device, *options)
     try:
         if suite_of(name):
             print(f"  on {daemon.devices()[0]['name']}", flush=True)
@@ -101,13 +102,13 @@ def show(row: dict) -> None:
           flush=True)
 
 
-def measure(names: list[str], known: dict[str, list], smoke: bool) -> tuple[list[dict], list[str]]:
+def measure(names: list[str], known: dict[str, list], smoke: bool, options: list[str]) -> tuple[list[dict], list[str]]:
     """Returns the rows of all benchmarks that ran, and the names of those that failed."""
     rows, failed = [], []
     for name in names:
         print(f"{name}:", flush=True)
         try:
-            rows += run_with_daemon(name, known[name], smoke)
+            rows += run_with_daemon(name, known[name], smoke, options)
         except RuntimeError as failure:
             print(f"bench: {failure}", file=sys.stderr)
             failed.append(name)
@@ -140,6 +141,7 @@ def parsed(known: dict[str, list]) -> argparse.Namespace:
                         help="write the result to FILE; with --compare write the comparison, to FILE or standard output")
     parser.add_argument("--save", action="store_true", help="write the result to tests/bench/results/DATE-MACHINE.json")
     parser.add_argument("--smoke", action="store_true", help="run briefly: shows that the benchmarks work, not how fast xpud is")
+    parser.add_argument("--daemon", type=shlex.split, default=[], metavar="OPTIONS", help="start the daemons with these too, as in --daemon='--lanes 1'")
     parser.add_argument("--report", action="store_true", help="write the table of tests/bench/results/README.md from the files beside it; runs nothing")
     parser.add_argument("--compare", nargs=2, metavar=("OLD", "NEW"),
                         help="show what changed between result files; a side of several runs is FILE,FILE,...; runs nothing")
@@ -148,8 +150,8 @@ def parsed(known: dict[str, list]) -> argparse.Namespace:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     if not arguments.compare and str(arguments.json) in {"-", *known}:
         parser.error("--json needs a FILE; only --compare writes JSON to standard output")
-    if arguments.save and arguments.smoke:
-        parser.error("--save keeps real figures, and --smoke measures none")
+    if arguments.save and (arguments.smoke or arguments.daemon):
+        parser.error("--save keeps real figures of daemons as they are, and --smoke measures none")
     return arguments
 
 
@@ -169,7 +171,7 @@ def main() -> int:
     load, machine = os.getloadavg()[0], results.machine()
     gpu = f" and {machine['gpu']}" if machine["gpu"] else ""
     print(f"{machine['cores']} cores of {machine['model']}{gpu}, Linux {machine['linux']}, load {load:.1f} at the start")
-    rows, failed = measure(chosen(arguments.name, known, arguments.smoke), known, arguments.smoke)
+    rows, failed = measure(chosen(arguments.name, known, arguments.smoke), known, arguments.smoke, arguments.daemon)
     result = results.document(ROOT, rows, load, arguments.smoke)
     if arguments.save:
         path = results.free_path(result)

@@ -27,6 +27,7 @@ namespace {
 
 constexpr int kSocketFd = 3;  // the spawner's only fd besides stdin, stdout and stderr
 constexpr size_t kMaxFds = kFirstFreeFd - kMemoryChannelFd;
+static_assert(kMaxFds <= transport::kMaxMessageFds);
 constexpr size_t kStackBytes = 64 << 10;
 
 size_t FdCount(const ExecutorCommand& command) { return 3 + size_t{2} * command.rings; }
