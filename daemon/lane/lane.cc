@@ -64,7 +64,9 @@ Lane::Lane(stream::DeviceState state, uint32_t index, session::Registry& registr
       policy_(*options_.policy),
       turns_(epoll_.get(), policy_),
       profiles_(*state_.device, [this] { Wake(); }),
-      stalls_(options_.stall_ns, index, registry.events()) {}
+      stalls_(options_.stall_ns, index, registry.events()) {
+  state_.is_wanted = [this] { return IsWanted(); };
+}
 
 void Lane::Stop() {
   stopping_.store(true);
@@ -266,6 +268,13 @@ bool Lane::RunTasks() {
   return true;
 }
 
+bool Lane::IsWanted() const {
+  pollfd rung = {epoll_.get(), POLLIN, 0};
+  return poll(&rung, 1, 0) != 0 || std::ranges::any_of(turns_.awake(), [&](const Turns::Turn& turn) {
+           return &turn != running_ && (turn.session->under_way() || turn.session->HasCommands());
+         });
+}
+
 absl::Status Lane::HoldBack(Turns::Turn& turn, bool waits, uint64_t now_ns) {
   ASSIGN_OR_RETURN(const bool has_commands, turn.session->HoldBack(now_ns, waits));
   if (has_commands)
@@ -294,6 +303,7 @@ absl::StatusOr<bool> Lane::RunTurn(Turns::Turn& turn, uint64_t now_ns) {
       break;
   }
   turn.waits = false;
+  running_ = &turn;
   ASSIGN_OR_RETURN(const auto progress, session.Run(decision.slice_ns, decision.window));
   const bool worked = progress == DeviceSession::Progress::kWorked;
   if (worked)

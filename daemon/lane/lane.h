@@ -120,6 +120,8 @@ class Lane {
   void WatchStalls();
   // Names the other sessions that have work: "session 7 (train.py, uid:1000)".
   std::string OthersAtWork(const session::DeviceSession& session) const;
+  // Whether a task, an alarm, or another session's work waits while a session runs.
+  bool IsWanted() const;
   // Runs a slice of each session whose turn it is. Returns whether any command ran.
   bool RunSessions();
   // The session must not run now: `waits`, its tenant, whoever else does.
@@ -159,8 +161,9 @@ class Lane {
   const SpinTime spin_;  // before an idle lane sleeps
   scheduler::Policy& policy_;
   Turns turns_;
-  bool ends_ = false;       // the daemon ends, and with it the sessions that are still open
-  bool held_back_ = false;  // a session with commands in this round, in favour of another one
+  bool ends_ = false;                     // the daemon ends, and with it the sessions that are still open
+  const Turns::Turn* running_ = nullptr;  // the last one that ran
+  bool held_back_ = false;                // a session with commands in this round, in favour of another one
   // Closed, and the device still works for them.
   std::vector<std::unique_ptr<session::DeviceSession>> ending_;
   executor::ExecutorStatus executors_[std::size(executor::kExecutorRoles)];  // as the event log knows them

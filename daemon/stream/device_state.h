@@ -1,6 +1,7 @@
 // What the daemon keeps for one device, shared by all sessions. REQUIRES: the lane's thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "daemon/executor/api/device.h"
@@ -22,6 +23,8 @@ struct DeviceState {
   uint64_t predicted_took_ns = 0, prediction_error_ns = 0;
   // Identifies the last contents that a buffer got; see memory::Allocation::content.
   uint64_t last_content = 0;
+  // Whether the lane has others to serve than the session that runs. Asked while a long op runs.
+  std::function<bool()> is_wanted = [] { return true; };
   // Counters since the daemon started.
   uint64_t commands = 0;
   uint64_t launches = 0;

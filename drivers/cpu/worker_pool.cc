@@ -60,13 +60,13 @@ void WorkerPool::RunMany(xpud_host_kernel_fn_t function, const void* const* argu
                          const ze_group_count_t& groups) {
   const uint64_t total = CountOf(groups);
   const uint64_t chunk = std::max<uint64_t>(1, total / (workers_ * kRangesPerWorker));
-  RunFrom(0, {function, arguments, groups, total, chunk, UINT64_MAX});
+  RunFrom(0, {function, arguments, groups, total, chunk, nullptr});
 }
 
-uint64_t WorkerPool::RunPart(xpud_host_kernel_fn_t function, const void* const* arguments,
-                             const ze_group_count_t& groups, uint64_t first, uint64_t nanoseconds) {
-  const uint64_t total = CountOf(groups);
-  return RunFrom(first, {function, arguments, groups, total, /*chunk=*/1, NowNs() + nanoseconds});
+void WorkerPool::RunPart(xpud_host_kernel_fn_t function, const void* const* arguments,
+                         const ze_group_count_t& groups, const xpud_launch_part_desc_t& part) {
+  *part.next_group =
+      RunFrom(*part.next_group, {function, arguments, groups, CountOf(groups), /*chunk=*/1, &part});
 }
 
 // Returns the first group that has not run.
@@ -76,9 +76,10 @@ uint64_t WorkerPool::RunFrom(uint64_t first, const Work& work) {
   Slot* const shared = workers_ == 1 ? nullptr : TakeSlot();
   Slot& slot = shared == nullptr ? alone : *shared;
   slot.work = work;
+  slot.stops.store(false, std::memory_order_relaxed);
   slot.next.store(first, std::memory_order_relaxed);
   if (shared != nullptr) Publish(slot);
-  RunChunks(slot);
+  RunAsOwner(slot);
   if (shared != nullptr) Close(slot);
   const uint64_t next = std::min(slot.next.load(std::memory_order_relaxed), work.total);
   if (shared != nullptr) shared->taken.store(false, std::memory_order_release);
@@ -120,16 +121,30 @@ void WorkerPool::Close(Slot& slot) {
   }
 }
 
-bool WorkerPool::IsOver(const Work& work) { return work.deadline != UINT64_MAX && NowNs() >= work.deadline; }
-
-void WorkerPool::RunChunks(Slot& slot) {
+template <typename GoesOn>
+void WorkerPool::RunRanges(Slot& slot, GoesOn&& goes_on) {
   const Work& work = slot.work;
-  for (;;) {
+  do {
     const uint64_t begin = slot.next.fetch_add(work.chunk, std::memory_order_relaxed);
     if (begin >= work.total) return;
     RunRange(work, begin, std::min(begin + work.chunk, work.total));
-    if (IsOver(work)) return;
-  }
+  } while (goes_on() && !slot.stops.load(std::memory_order_relaxed));
+}
+
+// The owner alone looks at the clock: another worker that stopped a little earlier would be idle until the
+// owner's group ends.
+void WorkerPool::RunAsOwner(Slot& slot) {
+  const xpud_launch_part_desc_t* const part = slot.work.part;
+  uint64_t end = part == nullptr ? UINT64_MAX : NowNs() + part->nanoseconds;
+  RunRanges(slot, [&] {
+    if (part == nullptr || NowNs() < end) return true;
+    if (part->goes_on != nullptr && part->goes_on(part->context) != 0) {
+      end = NowNs() + part->nanoseconds;
+      return true;
+    }
+    slot.stops.store(true, std::memory_order_relaxed);
+    return false;
+  });
 }
 
 void WorkerPool::RunRange(const Work& work, uint64_t begin, uint64_t end) {
@@ -184,8 +199,9 @@ bool WorkerPool::Help(Slot& slot) {
   if ((slot.state.load(std::memory_order_relaxed) & kOpen) == 0) return false;
   bool helped = false;
   if ((slot.state.fetch_add(1, std::memory_order_acquire) & kOpen) != 0) {
-    helped = slot.next.load(std::memory_order_relaxed) < slot.work.total && !IsOver(slot.work);
-    if (helped) RunChunks(slot);
+    helped = slot.next.load(std::memory_order_relaxed) < slot.work.total &&
+             !slot.stops.load(std::memory_order_relaxed);
+    if (helped) RunRanges(slot, [] { return true; });
   }
   const uint32_t before = slot.state.fetch_sub(1, std::memory_order_release);
   if ((before & kWaiting) != 0) FutexWake(slot.state, 1);

@@ -44,10 +44,9 @@ class WorkerPool {
     }
     RunMany(function, arguments, groups);
   }
-  // Runs groups from number `first` on, at least one, for about `nanoseconds`. Returns the number of the
-  // first group that has not run, or the total.
-  uint64_t RunPart(xpud_host_kernel_fn_t function, const void* const* arguments,
-                   const ze_group_count_t& groups, uint64_t first, uint64_t nanoseconds);
+  // Runs a part of the groups, at least one, as `part` states.
+  void RunPart(xpud_host_kernel_fn_t function, const void* const* arguments, const ze_group_count_t& groups,
+               const xpud_launch_part_desc_t& part);
 
  private:
   static constexpr uint32_t kOpen = 1u << 31;
@@ -58,9 +57,9 @@ class WorkerPool {
     xpud_host_kernel_fn_t function = nullptr;
     const void* const* arguments = nullptr;
     ze_group_count_t groups{};
-    uint64_t total = 0;              // groups
-    uint64_t chunk = 0;              // groups claimed at once
-    uint64_t deadline = UINT64_MAX;  // no claims after it
+    uint64_t total = 0;  // groups
+    uint64_t chunk = 0;  // groups claimed at once
+    const xpud_launch_part_desc_t* part = nullptr;
   };
 
   // Written by the owner while closed, read by workers between entering and leaving.
@@ -68,6 +67,7 @@ class WorkerPool {
     std::atomic<bool> taken{false};
     std::atomic<uint32_t> state{0};  // kOpen, kWaiting, and the number of workers inside
     Work work;
+    std::atomic<bool> stops{false};  // no more claims
     alignas(64) std::atomic<uint64_t> next{0};
   };
 
@@ -77,8 +77,10 @@ class WorkerPool {
   Slot* TakeSlot();
   void Publish(Slot& slot);
   void Close(Slot& slot);  // returns when no worker is inside
-  static bool IsOver(const Work& work);
-  static void RunChunks(Slot& slot);
+  // Runs ranges of groups while there are any, `goes_on()` after each, and nobody has stopped the launch.
+  template <typename GoesOn>
+  static void RunRanges(Slot& slot, GoesOn&& goes_on);
+  static void RunAsOwner(Slot& slot);
   static void RunRange(const Work& work, uint64_t begin, uint64_t end);
 
   void StartThreads() ABSL_LOCKS_EXCLUDED(mutex_);  // does nothing if another launch starts them

@@ -43,6 +43,11 @@ TEST(WorkerPool, EveryGroupRunsOnce) {
   }
 }
 
+// A part of a launch from group `next` on, which is then the next one.
+xpud_launch_part_desc_t Part(uint64_t nanoseconds, uint64_t& next) {
+  return {XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC, nullptr, nanoseconds, &next, nullptr, nullptr};
+}
+
 // After each part, all groups before the returned number have run once, and no others.
 TEST(WorkerPool, PartsRunEveryGroupOnceAndInOrder) {
   for (const uint32_t workers : {1u, 2u, 5u}) {
@@ -57,13 +62,43 @@ TEST(WorkerPool, PartsRunEveryGroupOnceAndInOrder) {
       int parts = 0;
       for (; next < kGroups; ++parts) {
         const uint64_t before = next;
-        next = pool.RunPart(CountGroup, arguments, groups, before, nanoseconds);
+        pool.RunPart(CountGroup, arguments, groups, Part(nanoseconds, next));
         ASSERT_GT(next, before);
         for (uint64_t i = 0; i < kGroups; ++i) ASSERT_EQ(counters[i].load(), i < next ? 1u : 0u) << i;
       }
       EXPECT_EQ(next, kGroups);
-      EXPECT_TRUE(nanoseconds == 0 ? parts > 10 : nanoseconds == 2000 || parts == 1) << parts;
+      if (nanoseconds == 1'000'000'000) {
+        EXPECT_EQ(parts, 1);
+      } else if (nanoseconds == 0 && workers == 1) {
+        EXPECT_EQ(parts,
+                  kGroups);  // with more, the others run as many as they can until the first has run one
+      }
     }
+  }
+}
+
+TEST(WorkerPool, APartGoesOnAsLongAsItMay) {
+  struct Asked {
+    int times = 0;
+  };
+  for (const uint32_t workers : {1u, 3u}) {
+    WorkerPool pool(workers);
+    const ze_group_count_t groups = {100, 1, 1};
+    std::vector<std::atomic<uint32_t>> counters(100);
+    std::atomic<uint32_t>* const data = counters.data();
+    const void* const arguments[] = {&data, &groups};
+    Asked asked;
+    uint64_t next = 0;
+    xpud_launch_part_desc_t part = Part(0, next);
+    part.goes_on = [](const void* context) -> int {
+      return ++const_cast<Asked*>(static_cast<const Asked*>(context))->times < 5;
+    };
+    part.context = &asked;
+    pool.RunPart(CountGroup, arguments, groups, part);
+    if (workers == 1) EXPECT_EQ(next, 5u);
+    EXPECT_GE(next, static_cast<uint64_t>(asked.times));
+    EXPECT_TRUE(asked.times == 5 || next == 100u);
+    for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(counters[i].load(), i < next ? 1u : 0u) << i;
   }
 }
 

@@ -72,14 +72,18 @@ typedef ze_result_t(ZE_APICALL* xpud_pfnAppendLaunchKernelWithArguments_t)(
     ze_event_handle_t signal_event, uint32_t num_wait_events, ze_event_handle_t* wait_events);
 
 // In the chain (`next`) of that call: a launch that may stop early. Its groups run in order, x first, from
-// *next_group on, for about `nanoseconds`. Then *next_group is the first group that has not run, or the
-// number of groups if all have. For lists of the CPU device whose work is done when the append returns.
+// *next_group on, for about `nanoseconds`. Then the calling thread asks `goes_on`, between two groups,
+// whether the launch goes on for as long again (null: it does not). At the end *next_group is the first group
+// that has not run, or the number of groups if all have. For lists of the CPU device whose work is done when
+// the append returns.
 #define XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC ((ze_structure_type_t)0x78700011)
 typedef struct xpud_launch_part_desc_t {
   ze_structure_type_t stype;  // XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC
   const void* pNext;
   uint64_t nanoseconds;
   uint64_t* next_group;
+  int (*goes_on)(const void* context);
+  const void* context;
 } xpud_launch_part_desc_t;
 
 // "zeCommandListHostSynchronize" (Level Zero 1.6): waits until all work appended to an immediate list is

@@ -574,8 +574,8 @@ TEST(Handshake, AMessageCarriesAsManyDescriptorsAsItMay) {
   ASSERT_TRUE(ReceiveMessage(right.get(), {&received, 1}, fds).ok());
   EXPECT_EQ(received, mark);
   for (const UniqueFd& fd : fds) EXPECT_TRUE(fd.valid());
-  EXPECT_DEATH(
-      (void)SendMessage(left.get(), {&mark, 1}, std::vector<int>(kMaxMessageFds + 1, left.get())), "CHECK");
+  EXPECT_DEATH((void)SendMessage(left.get(), {&mark, 1}, std::vector<int>(kMaxMessageFds + 1, left.get())),
+               "CHECK");
 }
 
 TEST(Handshake, AMessageWithTooManyFdsIsRefusedAndTheyAreClosed) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/executor/api/work_time.h"
@@ -36,10 +37,11 @@ class DeviceQueue {
 
   // `uses` lists all memory that the command reads or writes and that outlives the command.
   virtual absl::Status Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) = 0;
-  // Like Launch, but on synchronous devices it may stop after about `nanoseconds` and return false. Then call
-  // it again with the same launches to continue; until then no other function of this queue may be called.
+  // Like Launch, but on synchronous devices it may stop after about `nanoseconds`, unless `goes_on()` allows
+  // as much again, and return false. Then call it again with the same launches to continue; until then no
+  // other function of this queue may be called.
   virtual absl::StatusOr<bool> LaunchFor(const kernels::LaunchList& launches, std::span<const MemoryUse> uses,
-                                         uint64_t /*nanoseconds*/) {
+                                         uint64_t /*nanoseconds*/, absl::FunctionRef<bool()> /*goes_on*/) {
     absl::Status launched = Launch(launches, uses);
     if (!launched.ok()) return launched;
     return true;

@@ -10,6 +10,8 @@ namespace {
 
 constexpr uint64_t kMaxEndNs = 10'000'000'000;
 
+int GoesOn(const void* context) { return (*static_cast<const absl::FunctionRef<bool()>*>(context))(); }
+
 }  // namespace
 
 LevelZeroQueue::LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list, bool in_order,
@@ -86,9 +88,10 @@ absl::Status LevelZeroQueue::Launch(const kernels::LaunchList& launches, std::sp
 }
 
 absl::StatusOr<bool> LevelZeroQueue::LaunchFor(const kernels::LaunchList& launches,
-                                               std::span<const MemoryUse> uses, uint64_t nanoseconds) {
+                                               std::span<const MemoryUse> uses, uint64_t nanoseconds,
+                                               absl::FunctionRef<bool()> goes_on) {
   if (!device_.properties().synchronous || device_.functions_.launch == nullptr)
-    return DeviceQueue::LaunchFor(launches, uses, nanoseconds);
+    return DeviceQueue::LaunchFor(launches, uses, nanoseconds, goes_on);
   if (stopped_ == nullptr) launch_ = group_ = 0;
   stopped_ = nullptr;
   uint64_t now = 0, end = 0;  // 0: the clock was not read
@@ -98,7 +101,8 @@ absl::StatusOr<bool> LevelZeroQueue::LaunchFor(const kernels::LaunchList& launch
     const uint64_t groups = uint64_t{x} * y * z;
     const bool is_last = launch_ + 1 == launches.size();
     if (end == 0 && !(groups == 1 && is_last)) end = (now = NowNs()) + nanoseconds;
-    const xpud_launch_part_desc_t part = {XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC, nullptr, end - now, &group_};
+    const xpud_launch_part_desc_t part = {
+        XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC, nullptr, end - now, &group_, &GoesOn, &goes_on};
     RETURN_IF_ERROR(LaunchKernel(launch.kernel(), launch.groups(), launch.group_size, launch.arguments(),
                                  groups == 1 ? nullptr : &part));
     if (groups == 1 || group_ == groups) {
@@ -108,6 +112,10 @@ absl::StatusOr<bool> LevelZeroQueue::LaunchFor(const kernels::LaunchList& launch
     }
     now = NowNs();
     if (group_ == 0 && now < end) continue;
+    if (group_ == 0 && goes_on()) {
+      end = now + nanoseconds;
+      continue;
+    }
     stopped_ = &launches;
     return false;
   }

@@ -23,7 +23,7 @@ class LevelZeroQueue final : public DeviceQueue {
 
   absl::Status Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) override;
   absl::StatusOr<bool> LaunchFor(const kernels::LaunchList& launches, std::span<const MemoryUse> uses,
-                                 uint64_t nanoseconds) override;
+                                 uint64_t nanoseconds, absl::FunctionRef<bool()> goes_on) override;
   absl::Status Copy(void* target, const void* source, uint64_t bytes) override;
   absl::Status Upload(void* target, std::span<const std::byte> source) override;
   absl::Status Zero(void* target, uint64_t bytes) override;

@@ -16,9 +16,9 @@ struct Strides {
   int64_t column = 0;
 };
 
-// out[batch,m,n] = activation(alpha * a[batch,m,k] b[batch,k,n] + beta * c), without alpha and beta.
 struct MatmulOperands;
 
+// out[batch,m,n] = activation(alpha * a[batch,m,k] b[batch,k,n] + beta * c), without alpha and beta.
 struct MatmulProblem {
   int64_t batch = 1, m = 0, n = 0, k = 0;
   Strides a, b, c, out;  // c: 0 for broadcast axes
