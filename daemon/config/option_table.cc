@@ -77,8 +77,8 @@ std::vector<OptionRow> MakeRows() {
       {.name = "batch-executor",
        .value = "WHEN",
        .help = "whether work of class batch has an executor process of its own on a device with one, so that "
-               "long commands hold up nobody: off, auto (while it has some), on (while there is any); takes "
-               "about 520 MiB of a GPU",
+               "it holds up nobody: off, auto (while it has launches that are long), on (while there is any); "
+               "takes about 520 MiB of a GPU",
        .type = Choice(&Options::batch_executor, kBatchExecutors)},
       {.name = "command-limit",
        .value = "MS",

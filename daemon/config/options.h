@@ -30,7 +30,7 @@ struct Options {
   std::string flight_dumps;     // a folder for what crashed sessions did last; empty: none
   std::optional<int> exit_when_idle_seconds;
   executor::ExecutorKind executor = executor::ExecutorKind::kAuto;
-  executor::BatchExecutor batch_executor = executor::BatchExecutor::kOff;
+  executor::BatchExecutor batch_executor = executor::BatchExecutor::kAuto;
   confinement::Mode confine = confinement::Mode::kOn;
   int command_limit_ms = 60'000;              // for executor processes; 0: no limit
   std::optional<uint64_t> memory_quota;       // bytes per user on each device; default: nine tenths

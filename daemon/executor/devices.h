@@ -37,7 +37,7 @@ struct DevicesOptions {
   // Executor processes: the longest time of a command; 0: no limit.
   std::chrono::milliseconds command_limit{0};
   bool standby = false;  // executor processes: keep a spare that has opened the device
-  BatchExecutor batch_executor = BatchExecutor::kOff;
+  BatchExecutor batch_executor = BatchExecutor::kAuto;
   std::function<void()> wake;           // called on any thread when a device must be polled
   process::Spawner* spawner = nullptr;  // needed for executor processes; outlives the devices
 };

@@ -96,8 +96,8 @@ absl::Status ProcessQueue::Append(std::span<const MemoryUse> uses, uint64_t mark
 }
 
 absl::Status ProcessQueue::Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) {
-  had_long_ |= launches.ideal_ns() >= kLongIdealNs;
   const uint64_t launch_ns = launches.ideal_ns() / std::max<size_t>(launches.size(), 1);
+  had_long_ |= launch_ns >= kLongLaunchNs;
   for (size_t i = 0; i < launches.size(); ++i) {
     const kernels::Launch& launch = launches[i];
     const auto values = launch.argument_bytes();

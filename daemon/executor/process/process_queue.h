@@ -64,7 +64,7 @@ class ProcessQueue final : public DeviceQueue {
   const QueueHome& home() const { return *home_; }
   bool moves() const { return moves_; }
   PriorityClass priority() const { return priority_; }
-  // Whether it has had a command that takes kLongNs or more by its prediction.
+  // Whether it has had a command whose launches each take kLongLaunchNs or more by their prediction.
   bool had_long() const { return had_long_; }
   uint32_t slot() const { return slot_; }
   size_t ring() const { return ring_; }
@@ -100,7 +100,7 @@ class ProcessQueue final : public DeviceQueue {
   Clock::time_point last_progress() const { return last_progress_; }
 
  private:
-  static constexpr uint64_t kLongIdealNs = 1'000'000;
+  static constexpr uint64_t kLongLaunchNs = 1'000'000;
 
   // Whether it is where it should be: in a ring of its class.
   bool IsPlaced() const;

@@ -16,7 +16,7 @@ namespace xpud::kernels::onednn {
 
 // A CPU can run others' work between two groups of a launch, but not inside one. So neither a tile nor a
 // group takes longer than this by the estimate, unless the least tile does (kLeastTile, all of k).
-inline constexpr double kMaxGroupNanoseconds = 1e6;
+inline constexpr double kMaxGroupNanoseconds = 0.7e6;
 // The same where each tile copies its part of both factors.
 inline constexpr double kMaxCopyingNanoseconds = 1.5e6;
 inline constexpr int64_t kLeastTileRows = 16, kLeastTileColumns = 64;
