@@ -76,9 +76,10 @@ std::vector<OptionRow> MakeRows() {
        .type = Choice(&Options::executor, kExecutors)},
       {.name = "batch-executor",
        .value = "WHEN",
-       .help = "whether work of class batch has an executor process of its own on a device with one, so that "
-               "it holds up nobody: off, auto (while it has launches that are long), on (while there is any); "
-               "takes about 520 MiB of a GPU",
+       .help =
+           "whether work of class batch has an executor process of its own on a device with one, so that "
+           "it holds up nobody: off, auto (while it has launches that are long), on (while there is any); "
+           "takes about 520 MiB of a GPU",
        .type = Choice(&Options::batch_executor, kBatchExecutors)},
       {.name = "command-limit",
        .value = "MS",

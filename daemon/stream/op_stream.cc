@@ -12,7 +12,7 @@ namespace {
 // On a device whose work is the lane's own, an op that takes longer stops, if other sessions wait; after so
 // many times as long it does in any case.
 constexpr uint64_t kMaxTurnNs = 1'000'000;
-constexpr int kMostTurns = 5;
+constexpr int kMaxTurns = 5;
 
 // Whether any launch has more than one group.
 bool HasGroups(const kernels::LaunchList& launches) {
@@ -93,7 +93,7 @@ absl::StatusOr<Outcome> OpStream::PlanAndSubmit(Queue& queue, const kernels::OpC
     const uint64_t began = command.timed ? NowNs() : 0;
     int turns = 1;
     launched = queue.device->LaunchFor(planned_.launches, rerun_.uses(), kMaxTurnNs,
-                                       [&] { return turns++ < kMostTurns && !state_.is_wanted(); });
+                                       [&] { return turns++ < kMaxTurns && !state_.is_wanted(); });
     if (command.timed) command.Launched(began, NowNs());
     if (launched.ok() && !*launched) {
       stopped_ = &queue;

@@ -109,7 +109,7 @@ void MatmulPlan::ChooseTiles() {
       p.packed || (p.b.row == 1 && p.b.column == p.k && p.a.column == 1 && p.a.row == p.k);
   wants_panels_ = !takes_as_is && p.m >= kRowsWorthPanels && TileNanoseconds() > kMaxGroupNanoseconds;
   CutLong(takes_as_is ? kMaxGroupNanoseconds : kMaxCopyingNanoseconds, p.packed ? kPackedRows : kUnpackedRows,
-          kLeastTileRows, kLeastTileColumns);
+          kMinTileRows, kMinTileColumns);
 }
 
 // Cuts tiles that take longer than `most_ns` into some of `most_rows` and as many columns as the time allows.

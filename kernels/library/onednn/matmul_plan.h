@@ -15,11 +15,11 @@
 namespace xpud::kernels::onednn {
 
 // A CPU can run others' work between two groups of a launch, but not inside one. So neither a tile nor a
-// group takes longer than this by the estimate, unless the least tile does (kLeastTile, all of k).
+// group takes longer than this by the estimate, unless the least tile does (kMinTileRows, all of k).
 inline constexpr double kMaxGroupNanoseconds = 0.7e6;
 // The same where each tile copies its part of both factors.
 inline constexpr double kMaxCopyingNanoseconds = 1.5e6;
-inline constexpr int64_t kLeastTileRows = 16, kLeastTileColumns = 64;
+inline constexpr int64_t kMinTileRows = 16, kMinTileColumns = 64;
 
 class MatmulPlan {
  public:
