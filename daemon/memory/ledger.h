@@ -74,9 +74,11 @@ class Ledger {
 
   // Unused credit of all accounts.
   uint64_t unused() const { return unused_; }
-  // What other tenants than the account's are guaranteed, beyond the credit that they have.
+  // What other tenants than the account's are guaranteed, beyond the credit that they have; if anything, then
+  // with the memory that is not there for tenants.
   uint64_t PromisedToOthers(const Account& account) const {
-    return promised_ - Promised(account.share_->second);
+    const uint64_t promised = promised_ - Promised(account.share_->second);
+    return promised == 0 ? 0 : promised + absent_;
   }
   uint64_t capacity() const { return capacity_; }
 
@@ -87,6 +89,9 @@ class Ledger {
   // Keeps memory for the tenant, with or without accounts; 0: none. REQUIRES: the sums allow it
   // (tenant/claims.h).
   void SetGuarantee(const Tenant& tenant, uint64_t bytes);
+  // Memory of the device that is not there for tenants: what other programs and the driver's contexts take.
+  // Counts beside guarantees only, because without one it is the device itself that refuses.
+  void SetAbsent(uint64_t bytes) { absent_ = bytes; }
   uint64_t QuotaOf(const Share& share) const { return share.quota.value_or(default_quota_); }
   // Returns the lower of the session's own quota, if it has one, and its tenant's.
   uint64_t QuotaOf(const Account& account) const;
@@ -130,6 +135,7 @@ class Ledger {
   std::list<Account> accounts_;
   uint64_t unused_ = 0;
   uint64_t promised_ = 0;  // of all tenants
+  uint64_t absent_ = 0;
 };
 
 }  // namespace xpud::memory

@@ -52,6 +52,8 @@ TEST_F(LedgerTest, WhatIsGuaranteedIsPromisedUntilItIsCredit) {
   EXPECT_EQ(ledger_.PromisedToOthers(c_), 400u);
   ledger_.SetGuarantee({9}, 50);  // a tenant without a session
   EXPECT_EQ(ledger_.PromisedToOthers(a_), 50u);
+  ledger_.SetAbsent(30);
+  EXPECT_EQ(ledger_.PromisedToOthers(a_), 80u);
   ledger_.SetGuarantee({7}, 0);
   ledger_.SetGuarantee({9}, 0);
   EXPECT_EQ(ledger_.PromisedToOthers(c_), 0u);

@@ -3,6 +3,7 @@
 // lane's thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -41,7 +42,8 @@ class Pool {
   uint64_t used_bytes() const { return arena_.used_bytes(); }
   // Of the device, for this account: what others are guaranteed is not there for it.
   MemoryShortage ShortageFor(const Ledger::Account& account) const {
-    return {MemoryShortage::Scope::kDevice, ledger_.capacity() - ledger_.PromisedToOthers(account),
+    const uint64_t capacity = ledger_.capacity();
+    return {MemoryShortage::Scope::kDevice, capacity - std::min(capacity, ledger_.PromisedToOthers(account)),
             reserved_bytes()};
   }
   uint64_t chunk_bytes() const { return arena_.chunk_bytes(); }

@@ -84,8 +84,11 @@ std::vector<DeviceRoom> ClaimDesk::Rooms(bool reclaims) {
     room.memory = ledger.capacity();
     for (const auto& [tenant, share] : ledger.tenants()) room.held[tenant] = share.credit;
     // Memory that other programs and the driver's contexts take is not there.
-    if (free[lane.index()])
-      room.memory = std::min(room.memory, lane.state().pool->chunk_bytes() + *free[lane.index()]);
+    if (free[lane.index()]) {
+      const uint64_t there = lane.state().pool->chunk_bytes() + *free[lane.index()];
+      room.memory = std::min(room.memory, there - std::min(there, lane.state().device->unopened_bytes()));
+    }
+    ledger.SetAbsent(ledger.capacity() - room.memory);
   });
   return rooms;
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "sdk/control/client.h"
 #include "tests/bench/rows.h"
@@ -51,5 +52,8 @@ int Main(int first, int count) {
 }  // namespace xpud::bench
 
 int main(int argc, char** argv) {
-  return argc == 3 ? xpud::bench::Main(std::atoi(argv[1]), std::atoi(argv[2])) : 2;
+  int first = 0;
+  int count = 0;
+  if (argc != 3 || !absl::SimpleAtoi(argv[1], &first) || !absl::SimpleAtoi(argv[2], &count)) return 2;
+  return xpud::bench::Main(first, count);
 }

@@ -34,7 +34,7 @@ inline std::string DaemonAddress() {
 // A claim of the daemon, deleted with the object.
 class GrantedClaim {
  public:
-  explicit GrantedClaim(v1::Claim claim) : client_(Take(control::Client::Connect(DaemonAddress()))) {
+  explicit GrantedClaim(const v1::Claim& claim) : client_(Take(control::Client::Connect(DaemonAddress()))) {
     claim_ = Take(client_.CreateClaim(claim));
   }
   ~GrantedClaim() { (void)client_.DeleteClaim(claim_.key()); }

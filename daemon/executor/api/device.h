@@ -127,6 +127,8 @@ class Device {
   // Becomes readable when Poll must be called though nothing else happens; -1: never. Constant.
   virtual int alarm_fd() const { return -1; }
   virtual ExecutorStatus executor(ExecutorRole /*role*/) const { return {}; }
+  // Device memory that an executor will take if it is opened later.
+  virtual uint64_t unopened_bytes() const { return 0; }
   // Why its last executor was lost.
   virtual std::string loss(ExecutorRole /*role*/) const { return ""; }
   // Sets how long a command may run from now on, where that is watched; 0: no limit.

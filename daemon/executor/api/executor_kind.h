@@ -1,6 +1,8 @@
 // Which process calls a device's driver.
 #pragma once
 
+#include <cstdint>
+
 namespace xpud::executor {
 
 enum class ExecutorKind {
@@ -11,7 +13,8 @@ enum class ExecutorKind {
 
 // Whether the work of class batch has an executor process of its own on each device, so that the device
 // switches between it and the others' work, in the middle of a kernel if need be. It takes device memory of
-// its own (520 MiB of a GPU).
+// its own (kContextBytes of a GPU).
+inline constexpr uint64_t kContextBytes = uint64_t{520} << 20;
 enum class BatchExecutor {
   kOff,
   kAuto,  // while such work has commands of a millisecond and more

@@ -141,6 +141,11 @@ std::vector<Verdict> ProcessDevice::Poll() {
   return verdicts;
 }
 
+uint64_t ProcessDevice::unopened_bytes() const {
+  const bool may_open = options_.batch_executor != BatchExecutor::kOff && batch_->state() == State::kVacant;
+  return may_open && properties_.kind == "gpu" ? kContextBytes : 0;
+}
+
 bool ProcessDevice::BelongsApart(const ProcessQueue& queue) const {
   if (queue.priority() != PriorityClass::kBatch) return false;
   return options_.batch_executor == BatchExecutor::kOn || queue.had_long();

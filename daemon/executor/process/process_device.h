@@ -59,6 +59,7 @@ class ProcessDevice final : public Device {
   int alarm_fd() const override { return alarms_.get(); }
   ExecutorStatus executor(ExecutorRole role) const override { return PostOf(role).status(); }
   void SetCommandLimit(std::chrono::milliseconds limit) override { options_.command_limit = limit; }
+  uint64_t unopened_bytes() const override;
   std::string loss(ExecutorRole role) const override { return PostOf(role).loss(); }
   uint64_t replayed_launches() const override;
   uint32_t Trace(bool on) override;
