@@ -260,14 +260,16 @@ std::optional<stream::InFlightWindow> TenantShares::WindowOf(const Account& acco
   return window;
 }
 
-FairShare::Answer TenantShares::DecideOnLane(const Account& account) {
+FairShare::Answer TenantShares::DecideOnLane(Account& account) {
   const Branch& branch = account.branch;
+  account.tenant_ahead = false;
   if (!branch.goes_first) {
     for (size_t i = 0; i < ClassOrder::Index(branch.grant.priority); ++i) {
       if (classes_[i].tenants != 0 && classes_[i].lane.IsAwaited(branch.lane->typical_ns))
         return FairShare::Answer::kAwaitAnother;
     }
     const FairShare::Answer answer = SiblingsOf(branch).lane.Decide(*branch.lane);
+    account.tenant_ahead = answer == FairShare::Answer::kNotYet;
     if (answer != FairShare::Answer::kRun) return answer;
   }
   return account.branch.lane_sessions.Decide(account.lane);
@@ -335,11 +337,12 @@ void TenantShares::HeldBack(Policy::Account& account) {
   Branch& branch = held.branch;
   SetWants(held, true);
   if (branch.held) EndHeld(branch, round_ns_);
-  if (!held.answer) return;
-  if (traits_.synchronous && held.answer == HeldCause::kClass) {  // so it has its part when the class has one
+  // So that it has its part when the tenant, or the class, has one.
+  if (held.tenant_ahead || (traits_.synchronous && held.answer == HeldCause::kClass)) {
     branch.lane_sessions.HasWork(held.lane, round_ns_);
     SiblingsOf(branch).lane.HasWork(*branch.lane, round_ns_);
   }
+  if (!held.answer) return;
   branch.held = held.answer;
   branch.held_since_ns = round_ns_;
   branch.holder = &held;

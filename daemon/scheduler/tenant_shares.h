@@ -137,6 +137,7 @@ class TenantShares final : public Policy {
     bool rests = false;
     bool wants = false;               // it has commands
     std::optional<HeldCause> answer;  // why it was told to wait
+    bool tenant_ahead = false;        // it must wait because its tenant has had more than others
     HeldTimes held;
     uint64_t lower_ns = 0;      // what the device had spent for lower classes when its work in flight began
     bool awaits_first = false;  // none of that has ended
@@ -172,7 +173,7 @@ class TenantShares final : public Policy {
     return {.answer = answer};
   }
   // The tenant's and the session's parts of the lane's time.
-  FairShare::Answer DecideOnLane(const Account& account);
+  FairShare::Answer DecideOnLane(Account& account);
   // What the session may have in flight; none: nothing now.
   std::optional<stream::InFlightWindow> WindowOf(const Account& account);
   bool HasLower(PriorityClass of) const;

@@ -232,6 +232,19 @@ TEST_F(TenantSharesTest, ATenantWithManySessionsGetsNoMoreOfTheLane) {
   for (size_t i = 1; i < clients.size(); ++i) EXPECT_NEAR(Part(clients, i, 1), 0.5 / 9, 0.01) << i;
 }
 
+// Whoever is asked first in each round.
+TEST_F(TenantSharesTest, ASessionThatPausesIsNotStarvedByAnotherOfItsTenant) {
+  for (const bool beside_another_tenant : {false, true}) {
+    std::vector<Client> clients = {Add(1, 600 * kUs), Add(1, 600 * kUs, 900 * kUs)};
+    if (beside_another_tenant) clients.push_back(Add(2, 600 * kUs));
+    began_ns_ = now_ns;
+    RunLaneFor(clients, 2 * kSecond);
+    EXPECT_GT(Part(clients, 1, 1) / Part(clients, 0, 2), 0.25) << beside_another_tenant;
+    EXPECT_LT(clients[1].longest_wait_ns, 5 * kMs) << beside_another_tenant;
+    for (const Client& client : clients) shares_->Remove(*client.account);
+  }
+}
+
 TEST_F(TenantSharesTest, TheLaneIsSharedByWeight) {
   std::vector<Client> clients = {Add(1, kMs / 4, 0, {.weight = 300}), Add(1, kMs / 2, 0, {.weight = 300}),
                                  Add(2, kMs, 0, {.weight = 100})};
