@@ -120,11 +120,13 @@ void ConvolutionKernels::LaunchPack(const LaidConvolution& laid, const Convoluti
   launch.Push(to);
 }
 
-void ConvolutionKernels::LaunchPack(PackedConvolution& weights, LaunchList& launches) const {
-  weights.CountPlanned(weights.pack_groups());
+void ConvolutionKernels::LaunchPack(PackedConvolution& weights, const PackedWeights::Groups& groups,
+                                    LaunchList& launches) const {
+  weights.CountPlanned(groups.count);
   Launch& launch = launches.Add();
-  launch.Reset(pack_kept_, weights.pack_groups());
+  launch.Reset(pack_kept_, groups.count);
   launch.Push(static_cast<PackedWeights*>(&weights));
+  launch.Push(groups.first);
 }
 
 void ConvolutionKernels::LaunchUnpack(const LaidConvolution& laid, const ConvolutionPlan& plan, void* from,

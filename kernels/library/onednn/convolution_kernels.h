@@ -23,7 +23,8 @@ class ConvolutionKernels {
                       LaunchList& launches) const;
   void LaunchPack(const LaidConvolution& laid, const ConvolutionPlan& plan, const WeightView& from, void* to,
                   LaunchList& launches) const;
-  void LaunchPack(PackedConvolution& weights, LaunchList& launches) const;
+  void LaunchPack(PackedConvolution& weights, const PackedWeights::Groups& groups,
+                  LaunchList& launches) const;
   void LaunchUnpack(const LaidConvolution& laid, const ConvolutionPlan& plan, void* from,
                     const WeightView& to, LaunchList& launches) const;
 

@@ -9,7 +9,6 @@
 #include "kernels/library/onednn/convolution_kernels.h"
 #include "kernels/library/plan_table.h"
 #include "kernels/library/simd/simd.h"
-#include "proto/base/check.h"
 #include "proto/base/ze_ext.h"
 
 namespace xpud::kernels::onednn {
@@ -45,7 +44,7 @@ void RunUnplanned(const void* const* args, const uint32_t group[3], void* scratc
 
 void RunPack(const void* const* args, const uint32_t group[3], void*) {
   PackedWeights* const packed = Argument<PackedWeights*>(args, 0);
-  packed->Pack(group[0]);
+  packed->Pack(Argument<uint32_t>(args, 1) + group[0]);
   packed->CountRun();
 }
 
@@ -55,7 +54,7 @@ void RunPanels(const void* const* args, const uint32_t group[3], void*) {
   const PanelLayout layout = panels.layout();
   WeightSource source = panels.source;
   source.data += group[1] * panels.source_batch * static_cast<int64_t>(ops::SizeOf(source.source));
-  XPUD_CHECK(layout.Pack(source, group[0], panels.target + group[1] * layout.bytes()));
+  layout.Pack(source, group[0], panels.target + group[1] * layout.bytes());
 }
 
 bool Transposes(const MatmulKernels::Copy& copy) { return copy.strides.row == 1 && copy.columns > 1; }
@@ -99,13 +98,13 @@ void RunCopy(const void* const* args, const uint32_t group[3], void*) {
 constexpr uint32_t kProductSizes[] = {sizeof(void*), sizeof(MatmulOperands), sizeof(void*), sizeof(uint32_t)};
 constexpr uint32_t kUnplannedSizes[] = {sizeof(MatmulProblem), sizeof(MatmulOperands), sizeof(void*),
                                         sizeof(uint32_t)};
-constexpr uint32_t kPackSizes[] = {sizeof(void*)};
+constexpr uint32_t kPackSizes[] = {sizeof(void*), sizeof(uint32_t)};
 constexpr uint32_t kPanelsSizes[] = {sizeof(MatmulKernels::Panels)};
 constexpr uint32_t kCopySizes[] = {sizeof(MatmulKernels::Copy), sizeof(int64_t)};
 constexpr xpud_host_kernel_t kKernels[] = {
     {"matmul", RunProduct, 4, kProductSizes},
     {"matmul_unplanned", RunUnplanned, 4, kUnplannedSizes},
-    {"pack", RunPack, 1, kPackSizes},
+    {"pack", RunPack, 2, kPackSizes},
     {"matmul_panels", RunPanels, 1, kPanelsSizes},
     {"matmul_copy", RunCopy, 2, kCopySizes},
     {kConvolutionEntries[0], RunConvolution, 4, kConvolutionSizes},
@@ -152,11 +151,13 @@ void MatmulKernels::LaunchUnplanned(const MatmulPlan& plan, const MatmulOperands
   LaunchTiles(unplanned_, plan.problem(), plan, operands, packed, tiles_per_group, launches);
 }
 
-void MatmulKernels::LaunchPack(PackedWeights& weights, LaunchList& launches) const {
-  weights.CountPlanned(weights.pack_groups());
+void MatmulKernels::LaunchPack(PackedWeights& weights, const PackedWeights::Groups& groups,
+                               LaunchList& launches) const {
+  weights.CountPlanned(groups.count);
   Launch& launch = launches.Add();
-  launch.Reset(pack_, weights.pack_groups());
+  launch.Reset(pack_, groups.count);
   launch.Push(&weights);
+  launch.Push(groups.first);
 }
 
 void MatmulKernels::LaunchPanels(const Panels& panels, LaunchList& launches) const {

@@ -18,7 +18,7 @@ class MatmulKernels {
   // a while.
   void LaunchUnplanned(const MatmulPlan& plan, const MatmulOperands& operands, PackedMatrix* packed,
                        uint32_t tiles_per_group, LaunchList& launches) const;
-  void LaunchPack(PackedWeights& weights, LaunchList& launches) const;
+  void LaunchPack(PackedWeights& weights, const PackedWeights::Groups& groups, LaunchList& launches) const;
   // Packs a batch of matrices; the panels of each follow those of the one before.
   struct Panels {
     WeightSource source;                  // the first one

@@ -125,9 +125,9 @@ absl::StatusOr<WeightView> OnednnConvolution::Way::ViewInType(const Operand& wei
 
 // Returns the kept weight, or packs this call's weight to workspace and returns null.
 absl::StatusOr<PackedConvolution*> OnednnConvolution::Way::ReadWeight(ConvolutionOperands& operands) {
-  const auto [kept, pack_first] = planner_.FindPacked(laid_, plan_, *c_.weight);
-  if (kept != nullptr) {
-    if (pack_first) planner_.kernels_.LaunchPack(*kept, launches_);
+  const PackedWeightCache::Found found = planner_.FindPacked(laid_, plan_, *c_.weight);
+  if (auto* const kept = static_cast<PackedConvolution*>(found.weights); kept != nullptr) {
+    if (found.packing != nullptr) planner_.kernels_.LaunchPack(*kept, found.groups, launches_);
     return kept;
   }
   ASSIGN_OR_RETURN(const WeightView view, ViewInType(*c_.weight));
@@ -200,18 +200,17 @@ OnednnConvolution::OnednnConvolution(KernelStore& store, Planner& maps, Planner&
       elsewhere_(elsewhere),
       packed_(DefaultPackedBytes() / 2) {}
 
-OnednnConvolution::Packed OnednnConvolution::FindPacked(const LaidConvolution& laid,
-                                                        const std::shared_ptr<const ConvolutionPlan>& plan,
-                                                        const Operand& weight) {
+// All at once: a convolution whose weight is not kept packs it for each call.
+PackedWeightCache::Found OnednnConvolution::FindPacked(const LaidConvolution& laid,
+                                                       const std::shared_ptr<const ConvolutionPlan>& plan,
+                                                       const Operand& weight) {
   if (elsewhere_ || weight.content == 0 || weight.dtype != laid.problem.type) return {};
   struct {
     LaidConvolution laid;
     WeightView weight;
   } const key = {laid, ViewOf(weight)};
-  const PackedWeightCache::Found found =
-      packed_.Find({reinterpret_cast<const char*>(&key), sizeof(key)}, weight.content,
-                   [&] { return std::make_unique<PackedConvolution>(plan, key.weight); });
-  return {static_cast<PackedConvolution*>(found.weights), found.pack_first};
+  return packed_.Find({reinterpret_cast<const char*>(&key), sizeof(key)}, weight.content, /*parts=*/1,
+                      [&] { return std::make_unique<PackedConvolution>(plan, key.weight); });
 }
 
 absl::StatusOr<Readiness> OnednnConvolution::Plan(const OpCall& call, Workspace workspace,

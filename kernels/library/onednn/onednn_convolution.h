@@ -21,12 +21,10 @@ class OnednnConvolution : public Planner {
   // One call's way through the planner.
   class Way;
 
-  struct Packed {
-    PackedConvolution* weights = nullptr;  // nullptr: pack for this call
-    bool pack_first = false;
-  };
-  Packed FindPacked(const LaidConvolution& laid, const std::shared_ptr<const ConvolutionPlan>& plan,
-                    const Operand& weight);
+  // Without weights in the answer, they are packed for this call.
+  PackedWeightCache::Found FindPacked(const LaidConvolution& laid,
+                                      const std::shared_ptr<const ConvolutionPlan>& plan,
+                                      const Operand& weight);
 
   Planner& maps_;
   Planner& own_;

@@ -19,6 +19,10 @@ constexpr size_t kMaxPlans = 4096;
 constexpr double kLaunchNanoseconds = 30e3;  // less work than this is one group
 constexpr int64_t kGroupsPerWorker = 4;
 constexpr int64_t kMinPackedBytes = 4096;
+// Packing takes as long as a product of about 160 rows. So products of fewer rows than this share the work of
+// packing their weight, whose uses are then still of about the same length.
+constexpr int64_t kRowsWorthPacking = 512;
+constexpr int64_t kMaxPackingParts = 4;
 constexpr int64_t kMaxPieceBytes = 64 << 20;  // of a factor, in workspace
 
 }  // namespace
@@ -30,7 +34,7 @@ OnednnMatmul::OnednnMatmul(KernelStore& store, const MatmulOptions& options)
       packed_(options.packed_bytes) {}
 
 // Packs weights for oneDNN's packed kernels, which require rows of a without gaps and one matrix b.
-OnednnMatmul::Packed OnednnMatmul::FindPacked(const MatmulCall& call) {
+PackedWeightCache::Found OnednnMatmul::FindPacked(const MatmulCall& call) {
   const MatmulProblem& p = call.problem;
   const bool known = !elsewhere_ && call.b_content != 0 && p.in != ops::DType::kFloat64;
   const bool fits = p.batch == 1 && p.n >= 16 && p.a.column == 1 && (p.a.row == p.k || p.m == 1);
@@ -43,9 +47,9 @@ OnednnMatmul::Packed OnednnMatmul::FindPacked(const MatmulCall& call) {
   source.column = p.b.column;
   source.source = p.in;
   source.packed = MultipliesNatively(p.in) ? p.in : ops::DType::kFloat32;
-  const PackedWeightCache::Found found =
-      packed_.Find(source.key(), call.b_content, [&] { return std::make_unique<PackedMatrix>(source); });
-  return {static_cast<PackedMatrix*>(found.weights), found.pack_first};
+  const int64_t parts = std::clamp<int64_t>(kRowsWorthPacking / p.m, 1, kMaxPackingParts);
+  return packed_.Find(source.key(), call.b_content, static_cast<uint32_t>(parts),
+                      [&] { return std::make_unique<PackedMatrix>(source); });
 }
 
 // Copies factors whose layout or type oneDNN cannot read to workspace.
@@ -175,17 +179,18 @@ absl::Status OnednnMatmul::PlanPieces(const MatmulCall& call, const Pieces& piec
 absl::StatusOr<Readiness> OnednnMatmul::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
   ASSIGN_OR_RETURN(MatmulCall read, ReadMatmul(call));
   if (read.problem.Empty()) return Readiness::kReady;
-  const Packed found = FindPacked(read);
-  RETURN_IF_ERROR(MakeMultipliable(read, found.weights != nullptr, workspace, launches));
-  read.problem.packed = found.weights != nullptr;
-  if (found.pack_first) kernels_.LaunchPack(*found.weights, launches);
-  if (found.weights == nullptr) {
+  const PackedWeightCache::Found found = FindPacked(read);
+  auto* const weights = static_cast<PackedMatrix*>(found.weights);
+  RETURN_IF_ERROR(MakeMultipliable(read, weights != nullptr, workspace, launches));
+  read.problem.packed = weights != nullptr;
+  if (found.packing != nullptr) kernels_.LaunchPack(*found.packing, found.groups, launches);
+  if (weights == nullptr) {
     if (const auto pieces = PiecesOf(read.problem)) {
       RETURN_IF_ERROR(PlanPieces(read, *pieces, workspace, launches));
       return Readiness::kReady;
     }
   }
-  LaunchProduct(read, found.weights, launches);
+  LaunchProduct(read, weights, launches);
   return Readiness::kReady;
 }
 

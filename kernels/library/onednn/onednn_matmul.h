@@ -29,11 +29,8 @@ class OnednnMatmul : public Planner {
   const PackedWeightCache& packed_weights() const { return packed_; }
 
  private:
-  struct Packed {
-    PackedMatrix* weights = nullptr;  // nullptr: multiply the unpacked weights
-    bool pack_first = false;
-  };
-  Packed FindPacked(const MatmulCall& call);
+  // Without weights in the answer, the unpacked ones are multiplied.
+  PackedWeightCache::Found FindPacked(const MatmulCall& call);
   absl::Status MakeMultipliable(MatmulCall& call, bool packed, Workspace workspace, LaunchList& launches);
   // Calls `use` with the problem's plan, and whether it lives as long as this object.
   template <typename Use>

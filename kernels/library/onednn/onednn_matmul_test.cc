@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "kernels/library/onednn/primitive.h"
 #include "kernels/library/simd/simd.h"
 #include "kernels/library/testing/host_device.h"
 #include "kernels/library/testing/host_tensor.h"
@@ -94,6 +100,38 @@ TEST_P(MatmulOfType, WeightsArePackedTheSecondTimeAndNeverStale) {
   }
 }
 
+// A short product shares the work of packing its weight with those that follow, so that none takes long.
+TEST_P(MatmulOfType, PackingIsSpreadOverShortProducts) {
+  if (GetParam() == DType::kFloat64) return;
+  Random random(12);
+  Machine machine(2);
+  HostTensor none;
+  for (const int64_t m : {16, 256, 600}) {
+    HostTensor a = HostTensor::Dense(GetParam(), {m, 1024}),
+               b = HostTensor::Laid(GetParam(), {1024, 2048}, {1, 0}, 0);
+    HostTensor out = HostTensor::Dense(GetParam(), {m, 2048});
+    a.Fill(random);
+    b.Fill(random);
+    b.set_content(static_cast<uint64_t>(m));
+    std::vector<uint32_t> packed;  // groups, of each use
+    for (int use = 0; use < 20; ++use) {
+      ASSERT_TRUE(machine.Plan(out, a, b, none, 1, 1, Activation::kNone).ok());
+      uint32_t groups = 0;
+      for (size_t i = 0; i < machine.launches.size(); ++i)
+        if (machine.launches[i].kernel().entry == "pack") groups += machine.launches[i].groups()[0];
+      packed.push_back(groups);
+      machine.device.Run(machine.launches);
+      if (m == 16 && use % 9 == 0) ExpectProduct(out, a, b, none, 1, 1, Activation::kNone);
+    }
+    const uint32_t all = std::accumulate(packed.begin(), packed.end(), uint32_t{0});
+    const uint32_t parts = static_cast<uint32_t>(std::clamp<int64_t>(512 / m, 1, 4));
+    EXPECT_EQ(packed[0], 0u);
+    EXPECT_GE(all, parts);
+    for (const uint32_t groups : packed) EXPECT_LE(groups, (all + parts - 1) / parts) << m;
+    EXPECT_EQ(packed.back(), 0u) << "all is packed";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, MatmulOfType,
                          ::testing::Values(DType::kFloat32, DType::kFloat64, DType::kBFloat16,
                                            DType::kFloat16),
@@ -120,6 +158,52 @@ TEST(OnednnMatmul, PackedBytesStayWithinTheLimit) {
     }
   }
   EXPECT_EQ(machine.planner.packed_weights().bytes(), kLimit) << "four of the eight stay packed";
+}
+
+// Panels are what oneDNN's own reorder makes of the matrix, for each instruction set.
+TEST(Simd, EveryInstructionSetPacksLikeOnednn) {
+  Random random(20);
+  int count = 0;
+  const simd::Functions* const* supported = simd::Supported(&count);
+  for (const DType type : {DType::kFloat32, DType::kBFloat16})
+    for (const auto& [k, n] :
+         std::vector<std::pair<int64_t, int64_t>>{{1, 16}, {31, 40}, {64, 64}, {100, 130}, {257, 47}})
+      for (const bool transposed : {false, true}) {
+        HostTensor b =
+            transposed ? HostTensor::Laid(type, {k, n}, {1, 0}, 0) : HostTensor::Dense(type, {k, n});
+        b.Fill(random);
+        const Operand source = b.operand();
+        const PanelLayout layout = PanelLayout::Of(k, n, type);
+        std::vector<std::byte> expected(layout.bytes()), packed(layout.bytes());
+        for (int64_t panel = 0; panel < layout.panels(); ++panel) {
+          const int64_t first = panel * layout.width, columns = std::min(layout.width, n - first);
+          const auto element = static_cast<int64_t>(ops::SizeOf(type));
+          std::byte* const data = static_cast<std::byte*>(source.data) + first * source.strides[1] * element;
+          const auto offset = static_cast<int64_t>(layout.panel_bytes()) * panel;
+          dnnl::memory from(
+              {{k, columns}, TypeOf(type), dnnl::memory::dims{source.strides[0], source.strides[1]}},
+              CpuEngine(), data);
+          dnnl::memory to({{k, columns}, TypeOf(type), layout.tag}, CpuEngine(), expected.data() + offset);
+          dnnl::reorder(from, to).execute(ThreadStream(), from, to);
+        }
+        for (int i = 0; i < count; ++i) {
+          std::ranges::fill(packed, std::byte{0xab});
+          for (int64_t panel = 0; panel < layout.panels(); ++panel) {
+            const int64_t first = panel * layout.width;
+            simd::Panel block;
+            block.source = {static_cast<std::byte*>(source.data) +
+                                first * source.strides[1] * static_cast<int64_t>(ops::SizeOf(type)),
+                            type, source.strides[0], source.strides[1]};
+            block.rows = k;
+            block.columns = std::min(layout.width, n - first);
+            block.target_rows = layout.column_elements();
+            block.width = layout.width;
+            block.target = packed.data() + static_cast<int64_t>(layout.panel_bytes()) * panel;
+            supported[i]->pack(block);
+          }
+          EXPECT_EQ(packed, expected) << supported[i]->isa << " " << k << " " << n << " " << transposed;
+        }
+      }
 }
 
 TEST(Simd, EveryInstructionSetMultipliesAlike) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/library/onednn/primitive.h"
 #include "kernels/library/simd/simd.h"
 #include "kernels/library/thread_memory.h"
 
@@ -11,7 +10,7 @@ namespace {
 
 using Tag = dnnl::memory::format_tag;
 
-constexpr int64_t kPackBytesPerGroup = 1 << 20;
+constexpr int64_t kPackBytesPerGroup = 1 << 18;
 constexpr int64_t kBlockRows = 16;
 
 int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -57,44 +56,31 @@ int64_t PanelLayout::groups() const {
   return CeilDivide(panels(), PanelsPerGroup()) * CeilDivide(column_elements(), RowsPerGroup());
 }
 
-bool PanelLayout::PackBlock(const WeightSource& source, int64_t panel, int64_t first_row, int64_t rows,
+void PanelLayout::PackBlock(const WeightSource& source, int64_t panel, int64_t first_row,
                             std::byte* target) const {
-  const int64_t first_column = panel * width, columns = std::min(width, n - first_column);
-  const int64_t element = static_cast<int64_t>(ops::SizeOf(type));
-  const simd::MatrixView view{source.data + (first_row * source.row + first_column * source.column) *
-                                                static_cast<int64_t>(ops::SizeOf(source.source)),
-                              source.source, source.row, source.column};
-  const bool as_is = source.source == type && IsMatrix({0, source.row, source.column}, k, n);
-  try {
-    dnnl::memory::desc from({rows, columns}, TypeOf(type), dnnl::memory::dims{columns, 1});
-    const void* data = view.data;
-    if (as_is) {
-      from = dnnl::memory::desc({rows, columns}, TypeOf(type), dnnl::memory::dims{source.row, source.column});
-    } else {
-      std::byte* const dense = ThreadMemory(static_cast<size_t>(rows * columns * element));
-      simd::Best().gather({view, rows, columns, dense, type});
-      data = dense;
-    }
-    const dnnl::memory::desc to({rows, columns}, TypeOf(type), tag);
-    dnnl::memory in(from, CpuEngine(), const_cast<void*>(data));
-    dnnl::memory out(to, CpuEngine(),
-                     target + panel * static_cast<int64_t>(panel_bytes()) + first_row * width * element);
-    const dnnl::stream& stream = ThreadStream();
-    dnnl::reorder(in, out).execute(stream, in, out);
-  } catch (const dnnl::error&) {
-    return false;
+  const int64_t first_column = panel * width, element = static_cast<int64_t>(ops::SizeOf(type));
+  simd::Panel block;
+  block.rows = std::min(RowsPerGroup(), k - first_row);
+  block.columns = std::min(width, n - first_column);
+  block.target_rows = std::min(RowsPerGroup(), column_elements() - first_row);
+  block.width = width;
+  block.target = target + panel * static_cast<int64_t>(panel_bytes()) + first_row * width * element;
+  block.source = {source.data + (first_row * source.row + first_column * source.column) *
+                                    static_cast<int64_t>(ops::SizeOf(source.source)),
+                  source.source, source.row, source.column};
+  if (source.source != type || (source.row != 1 && source.column != 1)) {
+    std::byte* const dense = ThreadMemory(static_cast<size_t>(block.rows * block.columns * element));
+    simd::Best().gather({block.source, block.rows, block.columns, dense, type});
+    block.source = {dense, type, block.columns, 1};
   }
-  return true;
+  simd::Best().pack(block);
 }
 
-bool PanelLayout::Pack(const WeightSource& source, int64_t group, std::byte* target) const {
-  ThreadStream();
+void PanelLayout::Pack(const WeightSource& source, int64_t group, std::byte* target) const {
   const int64_t parts = CeilDivide(column_elements(), RowsPerGroup());  // of a panel
   const int64_t first = group / parts * PanelsPerGroup(), last = std::min(first + PanelsPerGroup(), panels());
-  const int64_t row = group % parts * RowsPerGroup(), rows = std::min(RowsPerGroup(), k - row);
   for (int64_t panel = first; panel < last; ++panel)
-    if (!PackBlock(source, panel, row, rows, target)) return false;
-  return true;
+    PackBlock(source, panel, group % parts * RowsPerGroup(), target);
 }
 
 PackedMatrix::PackedMatrix(const WeightSource& source)
@@ -104,7 +90,8 @@ PackedMatrix::PackedMatrix(const WeightSource& source)
 }
 
 void PackedMatrix::Pack(uint32_t group) {
-  if (memory() == nullptr || !layout_.Pack(source_, group, memory())) return;
+  if (memory() == nullptr) return;
+  layout_.Pack(source_, group, memory());
   unpacked_groups_.fetch_sub(1, std::memory_order_acq_rel);
 }
 

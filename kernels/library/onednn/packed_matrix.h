@@ -40,17 +40,15 @@ struct PanelLayout {
   size_t panel_bytes() const { return static_cast<size_t>(width * column_elements()) * ops::SizeOf(type); }
   size_t bytes() const { return panel_bytes() * static_cast<size_t>(panels()); }
 
-  // Packing takes this many groups, of at most about 1 MiB each.
+  // Packing takes this many groups, of at most about 256 KiB each.
   int64_t groups() const;
-  // Packs the part of `source` that belongs to a group. `target` is the begin of all panels. Returns false if
-  // oneDNN refuses.
-  bool Pack(const WeightSource& source, int64_t group, std::byte* target) const;
+  // Packs the part of `source` that belongs to a group. `target` is the begin of all panels.
+  void Pack(const WeightSource& source, int64_t group, std::byte* target) const;
 
  private:
   int64_t RowsPerGroup() const;  // of a panel
   int64_t PanelsPerGroup() const;
-  bool PackBlock(const WeightSource& source, int64_t panel, int64_t first_row, int64_t rows,
-                 std::byte* target) const;
+  void PackBlock(const WeightSource& source, int64_t panel, int64_t first_row, std::byte* target) const;
 };
 
 // A matrix of weights that is kept packed.
@@ -70,7 +68,7 @@ class PackedMatrix : public PackedWeights {
  private:
   const WeightSource source_;
   const PanelLayout layout_;
-  std::atomic<uint32_t> unpacked_groups_;  // stays above 0 if packing failed
+  std::atomic<uint32_t> unpacked_groups_;  // stays above 0 if there was no memory
 };
 
 }  // namespace xpud::kernels::onednn

@@ -33,7 +33,14 @@ void PackedWeights::Allocate(size_t bytes, uint32_t pack_groups) {
   memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)));
 }
 
-PackedWeightCache::Found PackedWeightCache::Find(std::string_view key, uint64_t content,
+PackedWeights::Groups PackedWeights::TakeGroups(uint32_t parts) {
+  const Groups groups = {taken_groups_,
+                         std::min(pack_groups_ - taken_groups_, (pack_groups_ + parts - 1) / parts)};
+  taken_groups_ += groups.count;
+  return groups;
+}
+
+PackedWeightCache::Found PackedWeightCache::Find(std::string_view key, uint64_t content, uint32_t parts,
                                                  absl::FunctionRef<std::unique_ptr<PackedWeights>()> make) {
   if (++lookups_ % kSweepEvery == 0) Sweep();
   Entry& entry = entries_[absl::string_view(key.data(), key.size())];
@@ -45,16 +52,20 @@ PackedWeightCache::Found PackedWeightCache::Find(std::string_view key, uint64_t 
     entry.not_before = 0;
     return {};
   }
-  if (entry.weights != nullptr) return {entry.weights.get(), false};
-  if (entry.not_before > lookups_) return {};
-  std::unique_ptr<PackedWeights> weights = make();
-  if (!MakeRoom(weights->bytes())) {
-    entry.not_before = lookups_ + kWarm;
-    return {};
+  if (entry.weights == nullptr) {
+    if (entry.not_before > lookups_) return {};
+    std::unique_ptr<PackedWeights> weights = make();
+    if (!MakeRoom(weights->bytes())) {
+      entry.not_before = lookups_ + kWarm;
+      return {};
+    }
+    bytes_ += weights->bytes();
+    entry.weights = std::move(weights);
   }
-  bytes_ += weights->bytes();
-  entry.weights = std::move(weights);
-  return {entry.weights.get(), true};
+  PackedWeights* const weights = entry.weights.get();
+  if (weights->AllTaken()) return {.weights = weights};
+  const PackedWeights::Groups groups = weights->TakeGroups(parts);
+  return {.weights = weights->AllTaken() ? weights : nullptr, .packing = weights, .groups = groups};
 }
 
 bool PackedWeightCache::MakeRoom(size_t bytes) {

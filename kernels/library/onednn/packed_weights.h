@@ -1,8 +1,8 @@
 // Weights in the layout that oneDNN multiplies fastest, and the cache of them.
 //
 // Identity: a key (address and geometry) identifies weights, and Operand::content identifies their bytes.
-// Content that was seen twice is packed. New content with the same key drops the packed weights, so changed
-// weights are never served.
+// Content that was seen twice is packed, a part at each use. New content with the same key drops the packed
+// weights, so changed weights are never served.
 //
 // Lifetime: the library's thread owns everything here. Each planned group that names a PackedWeights is
 // counted when it is planned and when it has run. Dropped weights are freed once all of these have run, in
@@ -32,12 +32,18 @@ class PackedWeights {
 
   size_t bytes() const { return bytes_; }
 
-  // REQUIRES: the library's thread. The number of groups that a launch will run, for packing or for products.
-  uint32_t pack_groups() const { return pack_groups_; }
+  // REQUIRES: the library's thread, for these four. Takes the next groups that a launch will pack: one of
+  // `parts` equal parts of all.
+  struct Groups {
+    uint32_t first = 0, count = 0;
+  };
+  Groups TakeGroups(uint32_t parts);
+  bool AllTaken() const { return taken_groups_ == pack_groups_; }
+  // The number of groups that a launch will run, for packing or for products.
   void CountPlanned(uint32_t groups) { planned_ += groups; }
   bool Idle() const { return planned_ <= run_.load(std::memory_order_acquire); }
 
-  // Called by workers. Pack fills group `group` of pack_groups(). CountRun is the last action of each group
+  // Called by workers. Pack fills group `group` of all. CountRun is the last action of each group
   // that names this object.
   virtual void Pack(uint32_t group) = 0;
   void CountRun() { run_.fetch_add(1, std::memory_order_release); }
@@ -47,6 +53,7 @@ class PackedWeights {
   // Called once, by the constructor.
   void Allocate(size_t bytes, uint32_t pack_groups);
   std::byte* memory() const { return memory_.get(); }  // null if there was none
+  uint32_t pack_groups() const { return pack_groups_; }
 
  private:
   struct Free {
@@ -54,7 +61,7 @@ class PackedWeights {
   };
 
   size_t bytes_ = 0;
-  uint32_t pack_groups_ = 1;
+  uint32_t pack_groups_ = 1, taken_groups_ = 0;
   std::unique_ptr<std::byte, Free> memory_;
   uint64_t planned_ = 0;
   std::atomic<uint64_t> run_{0};
@@ -69,10 +76,12 @@ class PackedWeightCache {
   explicit PackedWeightCache(size_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
   struct Found {
-    PackedWeights* weights = nullptr;  // nullptr: not packed
-    bool pack_first = false;           // a launch that packs must precede the product
+    PackedWeights* weights = nullptr;  // nullptr: not packed yet, or not at all
+    PackedWeights* packing = nullptr;  // unless null, a launch that packs `groups` of it must precede the use
+    PackedWeights::Groups groups = {};
   };
-  Found Find(std::string_view key, uint64_t content,
+  // `parts`: in how many uses like this one all is packed.
+  Found Find(std::string_view key, uint64_t content, uint32_t parts,
              absl::FunctionRef<std::unique_ptr<PackedWeights>()> make);
 
   size_t bytes() const { return bytes_; }

@@ -1,5 +1,5 @@
 // Vector code that is compiled once for each instruction set (x86-64-v4, -v3, and the baseline) and chosen at
-// run time: a blocked matrix product, the epilogue of a product, and strided copies. Pure functions;
+// run time: a blocked matrix product, the epilogue of a product, strided copies, and panels. Pure functions;
 // thread-safe.
 #pragma once
 
@@ -68,12 +68,24 @@ struct Gather {
   ops::DType target_dtype = ops::DType::kFloat32;
 };
 
+// Brings a block of a matrix into a panel of `width` columns: unit[row][column], where a unit is an element
+// of 4 bytes, or two elements of 2 bytes of consecutive rows, the first in the lower half. What the source
+// lacks is zero.
+struct Panel {
+  MatrixView source;              // of a type of 4 or 2 bytes; at least one stride is 1
+  int64_t rows = 0, columns = 0;  // of the source
+  int64_t target_rows = 0;        // elements
+  int64_t width = 0;
+  void* target = nullptr;
+};
+
 struct Functions {
   const char* isa;
   void (*multiply)(const Product& product);
   void (*dot)(const Dots& dots);
   void (*finish)(const Epilogue& epilogue);
   void (*gather)(const Gather& gather);
+  void (*pack)(const Panel& panel);
   void (*attend)(const AttentionTile& tile);
   size_t (*attend_scratch)(const AttentionTile& tile);  // bytes of scratch that `attend` needs
   void (*attend_backward)(const AttentionGradientTile& tile);
