@@ -122,7 +122,7 @@ void ConvolutionKernels::LaunchPack(const LaidConvolution& laid, const Convoluti
 
 void ConvolutionKernels::LaunchPack(PackedConvolution& weights, const PackedWeights::Groups& groups,
                                     LaunchList& launches) const {
-  weights.CountPlanned(groups.count);
+  weights.PlanPacking(groups);
   Launch& launch = launches.Add();
   launch.Reset(pack_kept_, groups.count);
   launch.Push(static_cast<PackedWeights*>(&weights));

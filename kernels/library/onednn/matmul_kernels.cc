@@ -153,7 +153,7 @@ void MatmulKernels::LaunchUnplanned(const MatmulPlan& plan, const MatmulOperands
 
 void MatmulKernels::LaunchPack(PackedWeights& weights, const PackedWeights::Groups& groups,
                                LaunchList& launches) const {
-  weights.CountPlanned(groups.count);
+  weights.PlanPacking(groups);
   Launch& launch = launches.Add();
   launch.Reset(pack_, groups.count);
   launch.Push(&weights);

@@ -183,14 +183,11 @@ absl::StatusOr<Readiness> OnednnMatmul::Plan(const OpCall& call, Workspace works
   auto* const weights = static_cast<PackedMatrix*>(found.weights);
   RETURN_IF_ERROR(MakeMultipliable(read, weights != nullptr, workspace, launches));
   read.problem.packed = weights != nullptr;
+  const auto pieces = weights == nullptr ? PiecesOf(read.problem) : std::nullopt;
+  if (pieces) RETURN_IF_ERROR(PlanPieces(read, *pieces, workspace, launches));
+  // From here on nothing fails: what is planned to be packed will be.
   if (found.packing != nullptr) kernels_.LaunchPack(*found.packing, found.groups, launches);
-  if (weights == nullptr) {
-    if (const auto pieces = PiecesOf(read.problem)) {
-      RETURN_IF_ERROR(PlanPieces(read, *pieces, workspace, launches));
-      return Readiness::kReady;
-    }
-  }
-  LaunchProduct(read, weights, launches);
+  if (!pieces) LaunchProduct(read, weights, launches);
   return Readiness::kReady;
 }
 

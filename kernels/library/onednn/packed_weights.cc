@@ -33,11 +33,8 @@ void PackedWeights::Allocate(size_t bytes, uint32_t pack_groups) {
   memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)));
 }
 
-PackedWeights::Groups PackedWeights::TakeGroups(uint32_t parts) {
-  const Groups groups = {taken_groups_,
-                         std::min(pack_groups_ - taken_groups_, (pack_groups_ + parts - 1) / parts)};
-  taken_groups_ += groups.count;
-  return groups;
+PackedWeights::Groups PackedWeights::NextGroups(uint32_t parts) const {
+  return {next_group_, std::min(pack_groups_ - next_group_, (pack_groups_ + parts - 1) / parts)};
 }
 
 PackedWeightCache::Found PackedWeightCache::Find(std::string_view key, uint64_t content, uint32_t parts,
@@ -63,9 +60,9 @@ PackedWeightCache::Found PackedWeightCache::Find(std::string_view key, uint64_t 
     entry.weights = std::move(weights);
   }
   PackedWeights* const weights = entry.weights.get();
-  if (weights->AllTaken()) return {.weights = weights};
-  const PackedWeights::Groups groups = weights->TakeGroups(parts);
-  return {.weights = weights->AllTaken() ? weights : nullptr, .packing = weights, .groups = groups};
+  const PackedWeights::Groups groups = weights->NextGroups(parts);
+  if (groups.count == 0) return {.weights = weights};
+  return {.weights = weights->AreLast(groups) ? weights : nullptr, .packing = weights, .groups = groups};
 }
 
 bool PackedWeightCache::MakeRoom(size_t bytes) {

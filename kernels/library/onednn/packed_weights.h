@@ -32,14 +32,19 @@ class PackedWeights {
 
   size_t bytes() const { return bytes_; }
 
-  // REQUIRES: the library's thread, for these four. Takes the next groups that a launch will pack: one of
-  // `parts` equal parts of all.
+  // REQUIRES: the library's thread, for what follows. The groups that no launch packs yet: the first of
+  // `parts` equal parts of all, or fewer.
   struct Groups {
     uint32_t first = 0, count = 0;
   };
-  Groups TakeGroups(uint32_t parts);
-  bool AllTaken() const { return taken_groups_ == pack_groups_; }
-  // The number of groups that a launch will run, for packing or for products.
+  Groups NextGroups(uint32_t parts) const;
+  bool AreLast(const Groups& groups) const { return groups.first + groups.count == pack_groups_; }
+  // A launch will pack these, which were next.
+  void PlanPacking(const Groups& groups) {
+    next_group_ = groups.first + groups.count;
+    CountPlanned(groups.count);
+  }
+  // The number of groups that a launch of products will run.
   void CountPlanned(uint32_t groups) { planned_ += groups; }
   bool Idle() const { return planned_ <= run_.load(std::memory_order_acquire); }
 
@@ -61,7 +66,8 @@ class PackedWeights {
   };
 
   size_t bytes_ = 0;
-  uint32_t pack_groups_ = 1, taken_groups_ = 0;
+  uint32_t pack_groups_ = 1;
+  uint32_t next_group_ = 0;  // the first that no planned launch packs
   std::unique_ptr<std::byte, Free> memory_;
   uint64_t planned_ = 0;
   std::atomic<uint64_t> run_{0};
@@ -77,7 +83,8 @@ class PackedWeightCache {
 
   struct Found {
     PackedWeights* weights = nullptr;  // nullptr: not packed yet, or not at all
-    PackedWeights* packing = nullptr;  // unless null, a launch that packs `groups` of it must precede the use
+    // Unless null, a launch shall pack `groups` of it: before the use of `weights`, if there are any.
+    PackedWeights* packing = nullptr;
     PackedWeights::Groups groups = {};
   };
   // `parts`: in how many uses like this one all is packed.
