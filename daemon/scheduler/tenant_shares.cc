@@ -262,7 +262,6 @@ std::optional<stream::InFlightWindow> TenantShares::WindowOf(const Account& acco
 
 FairShare::Answer TenantShares::DecideOnLane(Account& account) {
   const Branch& branch = account.branch;
-  account.tenant_ahead = false;
   if (!branch.goes_first) {
     for (size_t i = 0; i < ClassOrder::Index(branch.grant.priority); ++i) {
       if (classes_[i].tenants != 0 && classes_[i].lane.IsAwaited(branch.lane->typical_ns))
@@ -278,6 +277,7 @@ FairShare::Answer TenantShares::DecideOnLane(Account& account) {
 Policy::Decision TenantShares::Decide(Policy::Account& account) {
   Account& asking = Of(account);
   Branch& branch = asking.branch;
+  asking.tenant_ahead = false;
   if (branch.grant.paused || (branch.most.is_set() && !branch.most.Allows(branch.in_flight_ns))) {
     Release(asking);
     return Refuse(asking, Answer::kWait, branch.grant.paused ? HeldCause::kPaused : HeldCause::kCap);
