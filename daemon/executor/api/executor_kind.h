@@ -11,10 +11,12 @@ enum class ExecutorKind {
   kProcess,  // an executor process for each device
 };
 
+// What a context of a GPU takes of its memory.
+inline constexpr uint64_t kContextBytes = uint64_t{520} << 20;
+
 // Whether the work of class batch has an executor process of its own on each device, so that the device
 // switches between it and the others' work, in the middle of a kernel if need be. It takes device memory of
 // its own (kContextBytes of a GPU).
-inline constexpr uint64_t kContextBytes = uint64_t{520} << 20;
 enum class BatchExecutor {
   kOff,
   kAuto,  // while such work has commands of a millisecond and more
