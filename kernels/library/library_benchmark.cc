@@ -164,6 +164,7 @@ void AttentionBackwardShapes(benchmark::internal::Benchmark* b) {
       b->Args({4, 12, 128, 64, percent, workers});
       b->Args({1, 16, 1024, 64, percent, workers});
       b->Args({2, 8, 512, 128, percent, workers});
+      b->Args({1, 8, 1500, 64, percent, workers});
     }
   b->UseRealTime()->Unit(benchmark::kMicrosecond);
 }
@@ -176,6 +177,8 @@ void AttentionShapes(benchmark::internal::Benchmark* b) {
       b->Args({32, 12, 128, 128, 32, kind, workers});
     b->Args({1, 12, 16, 16, 32, kBoolPerKey, workers});
     b->Args({1, 12, 1, 512, 64, kNoMask, workers});
+    b->Args({4, 12, 128, 128, 64, kNoMask, workers});
+    b->Args({1, 8, 1500, 1500, 64, kNoMask, workers});
     b->Args({1, 12, 1024, 1024, 64, kCausal, workers});
   }
   b->UseRealTime()->Unit(benchmark::kMicrosecond);

@@ -52,6 +52,7 @@ struct Sum {
 class TrainingCall {
  public:
   HostTensor q, k, v, mask, out, logsumexp, gradient, dq, dk, dv;
+  bool rounds_weights = false;
   double scale = 1, dropout = 0;
   bool causal = false;
   int64_t seed = 12345678901, offset = 77;
@@ -175,7 +176,7 @@ class TrainingCall {
 
   void Run(Machine& machine, const char* row, std::span<const Operand> outputs,
            std::span<const Operand> inputs) {
-    tensor_cores_ = machine.on_gpu && ops::SizeOf(q.shape().dtype) == 2;
+    rounds_weights = testing::RoundsWeights(machine.on_gpu, q.shape().dtype);
     const ops::Number attributes[] = {ops::Number::Real(scale), ops::Number::Integer(causal),
                                       ops::Number::Real(dropout), ops::Number::Integer(seed),
                                       ops::Number::Integer(offset)};
@@ -236,7 +237,7 @@ class TrainingCall {
     got.ForEach([&](const auto& index) {
       const Sum& sum = wanted[at++];
       const double tolerance = epsilon * std::abs(sum.value) + accumulate * (sum.magnitude + 0.01) +
-                               (tensor_cores_ ? epsilon / 2 * sum.magnitude : 0);
+                               (rounds_weights ? epsilon / 2 * sum.magnitude : 0);
       if (!(std::abs(got.At(index) - sum.value) <= tolerance) && ++wrong <= 3)
         ADD_FAILURE() << name << " " << index[0] << "," << index[1] << "," << index[2] << "," << index[3]
                       << ": " << got.At(index) << ", expected " << sum.value << " within " << tolerance;
@@ -244,7 +245,6 @@ class TrainingCall {
     EXPECT_EQ(wrong, 0) << name;
   }
 
-  bool tensor_cores_ = false;  // weights are rounded to 16 bits before they are multiplied
   std::vector<double> weights_, factors_, logsumexp_;
   std::vector<Sum> out_;
 };
@@ -281,7 +281,8 @@ class TrainingOfType : public ::testing::TestWithParam<std::tuple<On, DType>> {
  protected:
   void SetUp() override {
     const On on = std::get<0>(GetParam());
-    if (on == On::kHost) {
+    if (on == On::kHost || on == On::kHostInPairs) {
+      if (on == On::kHostInPairs) simd::UseInTests(&testing::EmulatedPairs());
       machine_ = &host_;
       return;
     }
@@ -289,6 +290,7 @@ class TrainingOfType : public ::testing::TestWithParam<std::tuple<On, DType>> {
     if (!gpu.ok()) GTEST_SKIP() << gpu.status();
     machine_ = *gpu;
   }
+  void TearDown() override { simd::UseInTests(nullptr); }
   DType type() const { return std::get<1>(GetParam()); }
 
   Machine host_{2};
@@ -499,7 +501,7 @@ TEST_P(HostTrainingOfType, NumberOfWorkersDoesNotChangeABit) {
 }
 
 std::string NameOf(const ::testing::TestParamInfo<std::tuple<On, DType>>& info) {
-  constexpr const char* kNames[] = {"Host_", "Gpu_", "GpuAsOlder_"};
+  constexpr const char* kNames[] = {"Host_", "Gpu_", "GpuAsOlder_", "HostInPairs_"};
   const auto [on, type] = info.param;
   return kNames[static_cast<int>(on)] + std::string(ops::Info(type).name);
 }
@@ -508,6 +510,10 @@ INSTANTIATE_TEST_SUITE_P(Devices, TrainingOfType,
                          ::testing::Combine(::testing::Values(On::kHost, On::kGpu),
                                             ::testing::Values(DType::kFloat32, DType::kFloat64,
                                                               DType::kBFloat16, DType::kFloat16)),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(InPairs, TrainingOfType,
+                         ::testing::Combine(::testing::Values(On::kHostInPairs),
+                                            ::testing::Values(DType::kBFloat16)),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Types, HostTrainingOfType,
                          ::testing::Values(DType::kFloat32, DType::kFloat64, DType::kBFloat16,
@@ -519,59 +525,63 @@ TEST(AttentionBackward, EveryInstructionSetAgrees) {
   Random random(8);
   int count = 0;
   const simd::Functions* const* supported = simd::Supported(&count);
-  std::vector<double> first;
-  for (int i = 0; i < count; ++i) {
-    random.seed(8);
-    TrainingCall call;
-    call.q = HostTensor::Dense(DType::kFloat32, {1, 1, 48, 40});
-    call.k = HostTensor::Dense(DType::kFloat32, {1, 1, 200, 40});
-    call.v = HostTensor::Dense(DType::kFloat32, {1, 1, 200, 40});
-    for (HostTensor* t : {&call.q, &call.k, &call.v}) t->Fill(random);
-    call.scale = 0.2;
-    call.dropout = 0.2;
-    call.MakeResults(random);
-    for (HostTensor* t : {&call.out, &call.gradient, &call.dq})
-      *t = HostTensor::Dense(DType::kFloat32, {1, 1, 48, 40});
-    for (HostTensor* t : {&call.dk, &call.dv}) *t = HostTensor::Dense(DType::kFloat32, {1, 1, 200, 40});
-    call.gradient.Fill(random);
-    call.Define();
-    call.StoreForward();
-    std::unique_ptr<void, decltype(&std::free)> scratch(std::aligned_alloc(64, XPUD_HOST_SCRATCH_BYTES),
-                                                        &std::free),
-        sums(std::aligned_alloc(64, 64 * 1024), &std::free);
-    const auto matrix = [](HostTensor& t) {
-      return simd::HeadMatrix{t.operand().data, 0, t.shape().strides[2], 1};
-    };
-    simd::AttentionGradientTile tile;
-    tile.heads = 1;
-    tile.queries = tile.queries_per_tile = 48;
-    tile.keys = 200;
-    tile.depth = tile.value_depth = 40;
-    tile.q = matrix(call.q);
-    tile.k = matrix(call.k);
-    tile.v = matrix(call.v);
-    tile.out = matrix(call.out);
-    tile.gradient = matrix(call.gradient);
-    tile.logsumexp = {call.logsumexp.operand().data, 0, 1, 0};
-    tile.dk = matrix(call.dk);
-    tile.dv = matrix(call.dv);
-    tile.scale = call.scale;
-    tile.dropout = {static_cast<uint32_t>(std::ceil(call.dropout * 0x1p24)),
-                    1 / (1 - call.dropout),
-                    static_cast<uint64_t>(call.seed),
-                    static_cast<uint64_t>(call.offset),
-                    0,
-                    200};
-    tile.dq = sums.get();
-    tile.delta = static_cast<float*>(sums.get()) + 40 * 48;
-    tile.scratch = scratch.get();
-    ASSERT_LE(supported[i]->attend_backward_scratch(tile), XPUD_HOST_SCRATCH_BYTES);
-    supported[i]->attend_backward(tile);
-    const HostTensor& dq = call.dq;
-    supported[i]->sum_gradient({DType::kFloat32, 48, 48, 40, sums.get(), 1, 0, call.dq.operand().data,
-                                dq.shape().strides[2], 1, call.scale});
-    SCOPED_TRACE(supported[i]->isa);
-    call.ExpectGradients();
+  for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
+    for (int i = 0; i < count; ++i) {
+      const simd::AttentionFunctions& functions = supported[i]->AttentionOf(type);
+      random.seed(8);
+      TrainingCall call;
+      call.rounds_weights = functions.in_pairs;
+      call.q = HostTensor::Dense(type, {1, 1, 48, 40});
+      call.k = HostTensor::Dense(type, {1, 1, 200, 40});
+      call.v = HostTensor::Dense(type, {1, 1, 200, 40});
+      for (HostTensor* t : {&call.q, &call.k, &call.v}) t->Fill(random);
+      call.scale = 0.2;
+      call.dropout = 0.2;
+      call.MakeResults(random);
+      for (HostTensor* t : {&call.out, &call.gradient, &call.dq})
+        *t = HostTensor::Dense(type, {1, 1, 48, 40});
+      for (HostTensor* t : {&call.dk, &call.dv}) *t = HostTensor::Dense(type, {1, 1, 200, 40});
+      call.gradient.Fill(random);
+      call.Define();
+      call.StoreForward();
+      std::unique_ptr<void, decltype(&std::free)> scratch(std::aligned_alloc(64, XPUD_HOST_SCRATCH_BYTES),
+                                                          &std::free),
+          sums(std::aligned_alloc(64, 64 * 1024), &std::free);
+      const auto matrix = [](HostTensor& t) {
+        return simd::HeadMatrix{t.operand().data, 0, t.shape().strides[2], 1};
+      };
+      simd::AttentionGradientTile tile;
+      tile.dtype = type;
+      tile.heads = 1;
+      tile.queries = tile.queries_per_tile = 48;
+      tile.keys = 200;
+      tile.depth = tile.value_depth = 40;
+      tile.q = matrix(call.q);
+      tile.k = matrix(call.k);
+      tile.v = matrix(call.v);
+      tile.out = matrix(call.out);
+      tile.gradient = matrix(call.gradient);
+      tile.logsumexp = {call.logsumexp.operand().data, 0, 1, 0};
+      tile.dk = matrix(call.dk);
+      tile.dv = matrix(call.dv);
+      tile.scale = call.scale;
+      tile.dropout = {static_cast<uint32_t>(std::ceil(call.dropout * 0x1p24)),
+                      1 / (1 - call.dropout),
+                      static_cast<uint64_t>(call.seed),
+                      static_cast<uint64_t>(call.offset),
+                      0,
+                      200};
+      tile.dq = sums.get();
+      tile.delta = static_cast<float*>(sums.get()) + 40 * 48;
+      tile.scratch = scratch.get();
+      ASSERT_LE(functions.backward_scratch(tile), XPUD_HOST_SCRATCH_BYTES);
+      functions.attend_backward(tile);
+      const HostTensor& dq = call.dq;
+      functions.sum_gradient(
+          {type, 48, 48, 40, sums.get(), 1, 0, call.dq.operand().data, dq.shape().strides[2], 1, call.scale});
+      SCOPED_TRACE(::testing::Message() << supported[i]->isa << " " << ops::Info(type).name);
+      call.ExpectGradients();
+    }
   }
 }
 

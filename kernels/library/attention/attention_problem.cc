@@ -131,9 +131,10 @@ int64_t AttentionProblem::QueriesPerTile() const {
 
 int64_t AttentionProblem::TilesOfHead() const { return CeilDivide(queries, QueriesPerTile()); }
 
-double AttentionProblem::Nanoseconds() const {
-  const double scores = 1.0 * batch * heads * queries * keys;
-  return scores * (2.0 * (depth + value_depth) / 150 + 0.1);
+double AttentionProblem::Nanoseconds(bool in_pairs) const {
+  const double scores = 1.0 * batch * heads * queries * keys, rate = in_pairs ? 800 : 150;
+  const double bytes = 1.0 * batch * heads * keys * (depth + value_depth) * ops::SizeOf(dtype);
+  return std::max(scores * (2.0 * (depth + value_depth) / rate + (in_pairs ? 0.5 : 0.1)), bytes / 25);
 }
 
 simd::AttentionTile AttentionProblem::TileAt(int64_t index) const {
@@ -192,9 +193,9 @@ int64_t AttentionGradientProblem::KeysPerPart() const {
 
 int64_t AttentionGradientProblem::Parts() const { return CeilDivide(keys, KeysPerPart()); }
 
-double AttentionGradientProblem::GradientNanoseconds() const {
-  const double scores = 1.0 * batch * heads * queries * keys;
-  return scores * (2.0 * (3 * depth + 2 * value_depth) / 150 + 0.2);
+double AttentionGradientProblem::GradientNanoseconds(bool in_pairs) const {
+  const double scores = 1.0 * batch * heads * queries * keys, rate = in_pairs ? 800 : 150;
+  return scores * (2.0 * (3 * depth + 2 * value_depth) / rate + (in_pairs ? 1 : 0.2));
 }
 
 size_t AttentionGradientProblem::WorkspaceBytes() const {

@@ -32,7 +32,10 @@ struct AttentionProblem {
   int64_t QueriesPerTile() const;
   int64_t TilesOfHead() const;
   int64_t Tiles() const { return batch * heads * TilesOfHead(); }
-  double Nanoseconds() const;  // estimated time on one core
+  int64_t KeyHeadOf(int64_t tile) const {
+    return tile / TilesOfHead() / heads_per_key_head;
+  }                                         // of all batches
+  double Nanoseconds(bool in_pairs) const;  // estimated time on one core
   simd::AttentionTile TileAt(int64_t index) const;
 };
 
@@ -43,7 +46,7 @@ struct AttentionGradientProblem : AttentionProblem {
 
   int64_t Parts() const;
   int64_t Tasks() const { return batch * KeyHeads() * Parts(); }
-  double GradientNanoseconds() const;
+  double GradientNanoseconds(bool in_pairs) const;
   // Workspace in elements of the sums' type: dq of each part, then delta of each part.
   int64_t GradientElements() const { return batch * heads * TilesOfHead() * QueriesPerTile() * depth; }
   int64_t DeltaElements() const { return batch * heads * TilesOfHead() * QueriesPerTile(); }

@@ -23,7 +23,7 @@ class Call {
   HostTensor q, k, v, mask, out, logsumexp;
   double scale = 1;
   bool causal = false;
-  bool rounds_weights = false;  // to 16 bits before they multiply v, as on tensor cores
+  bool rounds_weights = false;
 
   void Run(int workers) {
     Machine machine(workers);
@@ -31,7 +31,7 @@ class Call {
   }
   void Run(Machine& machine) {
     testing::Device& device = *machine.device;
-    rounds_weights = machine.on_gpu && ops::SizeOf(q.shape().dtype) == 2;
+    rounds_weights = testing::RoundsWeights(machine.on_gpu, q.shape().dtype);
     const Operand outputs[] = {device.Place(out), device.Place(logsumexp)};
     const Operand inputs[] = {device.Place(q), device.Place(k), device.Place(v), device.Place(mask)};
     const ops::Number attributes[] = {ops::Number::Real(scale), ops::Number::Integer(causal)};
@@ -141,7 +141,8 @@ class AttentionOfType : public ::testing::TestWithParam<std::tuple<On, DType>> {
  protected:
   void SetUp() override {
     const On on = std::get<0>(GetParam());
-    if (on == On::kHost) {
+    if (on == On::kHost || on == On::kHostInPairs) {
+      if (on == On::kHostInPairs) simd::UseInTests(&testing::EmulatedPairs());
       machine_ = &host_;
       return;
     }
@@ -151,6 +152,7 @@ class AttentionOfType : public ::testing::TestWithParam<std::tuple<On, DType>> {
     if (on == On::kGpuAsOlder && ops::SizeOf(type()) != 2)
       GTEST_SKIP() << "wider types have the same kernels everywhere";
   }
+  void TearDown() override { simd::UseInTests(nullptr); }
   DType type() const { return std::get<1>(GetParam()); }
 
   Machine host_{2};
@@ -255,7 +257,7 @@ TEST_P(HostAttentionOfType, NumberOfWorkersDoesNotChangeABit) {
 }
 
 std::string NameOf(const ::testing::TestParamInfo<std::tuple<On, DType>>& info) {
-  constexpr const char* kNames[] = {"Host_", "Gpu_", "GpuAsOlder_"};
+  constexpr const char* kNames[] = {"Host_", "Gpu_", "GpuAsOlder_", "HostInPairs_"};
   const auto [on, type] = info.param;
   return kNames[static_cast<int>(on)] + std::string(ops::Info(type).name);
 }
@@ -264,6 +266,10 @@ INSTANTIATE_TEST_SUITE_P(Devices, AttentionOfType,
                          ::testing::Combine(::testing::Values(On::kHost, On::kGpu, On::kGpuAsOlder),
                                             ::testing::Values(DType::kFloat32, DType::kFloat64,
                                                               DType::kBFloat16, DType::kFloat16)),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(InPairs, AttentionOfType,
+                         ::testing::Combine(::testing::Values(On::kHostInPairs),
+                                            ::testing::Values(DType::kBFloat16)),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Types, HostAttentionOfType,
                          ::testing::Values(DType::kFloat32, DType::kFloat64, DType::kBFloat16,
@@ -274,28 +280,33 @@ TEST(Attention, EveryInstructionSetAgreesWithTheDefinition) {
   Random random(8);
   int count = 0;
   const simd::Functions* const* supported = simd::Supported(&count);
-  for (int i = 0; i < count; ++i) {
-    Call call;
-    call.q = HostTensor::Dense(DType::kFloat32, {1, 1, 50, 40});
-    call.k = call.v = HostTensor::Dense(DType::kFloat32, {1, 1, 200, 40});
-    call.out = HostTensor::Dense(DType::kFloat32, {1, 1, 50, 40});
-    for (HostTensor* t : {&call.q, &call.k, &call.v}) t->Fill(random);
-    simd::AttentionTile tile;
-    tile.queries = 50;
-    tile.keys = 200;
-    tile.depth = tile.value_depth = tile.q_row = tile.k_row = tile.v_row = tile.out_row = 40;
-    tile.q_column = tile.k_column = tile.v_column = tile.out_column = 1;
-    tile.q = call.q.operand().data;
-    tile.k = call.k.operand().data;
-    tile.v = call.v.operand().data;
-    tile.out = call.out.operand().data;
-    std::unique_ptr<void, decltype(&std::free)> scratch(std::aligned_alloc(64, XPUD_HOST_SCRATCH_BYTES),
-                                                        &std::free);
-    tile.scratch = scratch.get();
-    ASSERT_LE(supported[i]->attend_scratch(tile), XPUD_HOST_SCRATCH_BYTES);
-    supported[i]->attend(tile);
-    SCOPED_TRACE(supported[i]->isa);
-    call.Expect();
+  for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
+    for (int i = 0; i < count; ++i) {
+      const simd::AttentionFunctions& functions = supported[i]->AttentionOf(type);
+      Call call;
+      call.q = HostTensor::Dense(type, {1, 1, 50, 40});
+      call.k = call.v = HostTensor::Dense(type, {1, 1, 200, 40});
+      call.out = HostTensor::Dense(type, {1, 1, 50, 40});
+      call.rounds_weights = functions.in_pairs;
+      for (HostTensor* t : {&call.q, &call.k, &call.v}) t->Fill(random);
+      simd::AttentionTile tile;
+      tile.dtype = type;
+      tile.queries = 50;
+      tile.keys = 200;
+      tile.depth = tile.value_depth = tile.q_row = tile.k_row = tile.v_row = tile.out_row = 40;
+      tile.q_column = tile.k_column = tile.v_column = tile.out_column = 1;
+      tile.q = call.q.operand().data;
+      tile.k = call.k.operand().data;
+      tile.v = call.v.operand().data;
+      tile.out = call.out.operand().data;
+      std::unique_ptr<void, decltype(&std::free)> scratch(std::aligned_alloc(64, XPUD_HOST_SCRATCH_BYTES),
+                                                          &std::free);
+      tile.scratch = scratch.get();
+      ASSERT_LE(functions.scratch(tile), XPUD_HOST_SCRATCH_BYTES);
+      functions.attend(tile);
+      SCOPED_TRACE(::testing::Message() << supported[i]->isa << " " << ops::Info(type).name);
+      call.Expect();
+    }
   }
 }
 

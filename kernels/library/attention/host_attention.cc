@@ -23,12 +23,18 @@ void RunAttention(const void* const* args, const uint32_t group[3], void* scratc
   const AttentionProblem& problem = *static_cast<const AttentionProblem*>(args[0]);
   const int64_t per_group = *static_cast<const uint32_t*>(args[1]);
   const int64_t first = group[0] * per_group, last = std::min(first + per_group, problem.Tiles());
-  const simd::Functions& functions = simd::Best();
+  size_t most = 0;
+  const void* last_scratch = nullptr;
   for (int64_t i = first; i < last; ++i) {
     simd::AttentionTile tile = problem.TileAt(i);
-    const size_t bytes = functions.attend_scratch(tile);
+    const simd::AttentionFunctions& functions = simd::Best().AttentionOf(tile.dtype);
+    const size_t bytes = functions.scratch(tile);
     tile.scratch = bytes <= XPUD_HOST_SCRATCH_BYTES ? scratch : ThreadMemory(bytes);
+    tile.same_keys =
+        tile.scratch == last_scratch && bytes <= most && problem.KeyHeadOf(i) == problem.KeyHeadOf(i - 1);
     functions.attend(tile);
+    last_scratch = tile.scratch;
+    most = std::max(most, bytes);
   }
 }
 
@@ -37,10 +43,10 @@ void RunGradient(const void* const* args, const uint32_t group[3], void* scratch
   const int64_t per_group = *static_cast<const uint32_t*>(args[1]);
   std::byte* const workspace = *static_cast<std::byte* const*>(args[2]);
   const int64_t first = group[0] * per_group, last = std::min(first + per_group, problem.Tasks());
-  const simd::Functions& functions = simd::Best();
   for (int64_t i = first; i < last; ++i) {
     simd::AttentionGradientTile tile = problem.TaskAt(i, workspace);
-    const size_t bytes = functions.attend_backward_scratch(tile);
+    const simd::AttentionFunctions& functions = simd::Best().AttentionOf(tile.dtype);
+    const size_t bytes = functions.backward_scratch(tile);
     tile.scratch = bytes <= XPUD_HOST_SCRATCH_BYTES ? scratch : ThreadMemory(bytes);
     functions.attend_backward(tile);
   }
@@ -51,8 +57,13 @@ void RunSum(const void* const* args, const uint32_t group[3], void*) {
   const int64_t per_group = *static_cast<const uint32_t*>(args[1]);
   std::byte* const workspace = *static_cast<std::byte* const*>(args[2]);
   const int64_t first = group[0] * per_group, last = std::min(first + per_group, problem.Tiles());
-  for (int64_t i = first; i < last; ++i) simd::Best().sum_gradient(problem.SumAt(i, workspace));
+  for (int64_t i = first; i < last; ++i) {
+    const simd::AttentionGradientSum sum = problem.SumAt(i, workspace);
+    simd::Best().AttentionOf(sum.dtype).sum_gradient(sum);
+  }
 }
+
+bool InPairs(const AttentionProblem& problem) { return simd::Best().AttentionOf(problem.dtype).in_pairs; }
 
 constexpr uint32_t kArgumentSizes[] = {sizeof(AttentionProblem), sizeof(uint32_t)};
 constexpr uint32_t kGradientSizes[] = {sizeof(AttentionGradientProblem), sizeof(uint32_t), sizeof(void*)};
@@ -71,7 +82,7 @@ class HostAttention : public Planner {
     if (call.row->family == ops::Family::kAttentionBackward) return PlanGradient(call, workspace, launches);
     ASSIGN_OR_RETURN(const AttentionProblem problem, ReadAttention(call));
     if (problem.Empty()) return Readiness::kReady;
-    const Cut cut = CutOf(problem.Tiles(), problem.Nanoseconds());
+    const Cut cut = CutOf(problem.Tiles(), problem.Nanoseconds(InPairs(problem)));
     Launch& launch = launches.Add();
     launch.Reset(kernel_, cut.groups);
     launch.Push(problem);
@@ -109,7 +120,8 @@ class HostAttention : public Planner {
       added.Push(cut.per_group);
       added.Push(memory);
     };
-    if (problem.Tasks() > 0) launch(gradient_, CutOf(problem.Tasks(), problem.GradientNanoseconds()));
+    if (problem.Tasks() > 0)
+      launch(gradient_, CutOf(problem.Tasks(), problem.GradientNanoseconds(InPairs(problem))));
     if (problem.Tiles() > 0 && problem.depth > 0)
       launch(sum_, CutOf(problem.Tiles(), static_cast<double>(problem.Parts() * problem.GradientElements())));
     return Readiness::kReady;

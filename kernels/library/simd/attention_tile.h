@@ -49,6 +49,7 @@ struct AttentionTile : AttentionScores {
   int64_t out_row = 0, out_column = 0, logsumexp_stride = 0;
   double scale = 1;
   void* scratch = nullptr;  // 64-byte aligned
+  bool same_keys = false;   // and values, as the last tile with this scratch
 };
 
 // A matrix of each query head, and strides in elements.

@@ -1,6 +1,6 @@
-// Vector code that is compiled once for each instruction set (x86-64-v4, -v3, and the baseline) and chosen at
-// run time: a blocked matrix product, the epilogue of a product, strided copies, and panels. Pure functions;
-// thread-safe.
+// Vector code that is compiled once for each instruction set (x86-64-v4, -v3, and the baseline; attention of
+// bf16 also for v4 with AMX or AVX512-BF16) and chosen at run time: a blocked matrix product, the epilogue of
+// a product, strided copies, and panels. Pure functions; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -72,11 +72,20 @@ struct Gather {
 // of 4 bytes, or two elements of 2 bytes of consecutive rows, the first in the lower half. What the source
 // lacks is zero.
 struct Panel {
-  MatrixView source;              // of a type of 4 or 2 bytes; at least one stride is 1
+  MatrixView source;              // of a type of 4 or 2 bytes; fast if a stride is 1
   int64_t rows = 0, columns = 0;  // of the source
   int64_t target_rows = 0;        // elements
   int64_t width = 0;
   void* target = nullptr;
+};
+
+struct AttentionFunctions {
+  void (*attend)(const AttentionTile& tile);
+  size_t (*scratch)(const AttentionTile& tile);  // bytes of scratch that `attend` needs
+  void (*attend_backward)(const AttentionGradientTile& tile);
+  size_t (*backward_scratch)(const AttentionGradientTile& tile);
+  void (*sum_gradient)(const AttentionGradientSum& sum);
+  bool in_pairs;  // multiplies bf16, so weights and slopes are rounded to it
 };
 
 struct Functions {
@@ -86,19 +95,28 @@ struct Functions {
   void (*finish)(const Epilogue& epilogue);
   void (*gather)(const Gather& gather);
   void (*pack)(const Panel& panel);
-  void (*attend)(const AttentionTile& tile);
-  size_t (*attend_scratch)(const AttentionTile& tile);  // bytes of scratch that `attend` needs
-  void (*attend_backward)(const AttentionGradientTile& tile);
-  size_t (*attend_backward_scratch)(const AttentionGradientTile& tile);
-  void (*sum_gradient)(const AttentionGradientSum& sum);
+  AttentionFunctions attention, attention_bf16;
+
+  const AttentionFunctions& AttentionOf(ops::DType dtype) const {
+    return dtype == ops::DType::kBFloat16 ? attention_bf16 : attention;
+  }
 };
 
 // Returns the best functions for this machine; chosen once.
 const Functions& Best();
+// Makes Best return other functions, or again the best if nullptr. REQUIRES: no other thread calls Best.
+void UseInTests(const Functions* functions);
 // Returns all functions that this machine can run, best first, for tests that compare them. Sets `count` to
 // their number.
 const Functions* const* Supported(int* count);
 
+// Attention of bf16 by instructions for it; the rest is as in v4.
+namespace amx {
+extern const AttentionFunctions kAttention;
+}
+namespace v4_bf16 {
+extern const AttentionFunctions kAttention;
+}
 namespace v4 {
 extern const Functions kFunctions;
 }

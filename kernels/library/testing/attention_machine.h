@@ -8,13 +8,32 @@
 #include <vector>
 
 #include "kernels/library/planners.h"
+#include "kernels/library/simd/simd.h"
 #include "kernels/library/testing/cuda_device.h"
+#include "kernels/library/testing/emulated_pairs.h"
 #include "kernels/library/testing/host_device.h"
 #include "kernels/library/testing/host_tensor.h"
 
 namespace xpud::kernels::testing {
 
-enum class On { kHost, kGpu, kGpuAsOlder };
+// kHostInPairs: bf16 as on a CPU that multiplies it.
+enum class On { kHost, kGpu, kGpuAsOlder, kHostInPairs };
+
+// The functions for kHostInPairs.
+inline const simd::Functions& EmulatedPairs() {
+  static const simd::Functions functions = [] {
+    simd::Functions all = simd::baseline::kFunctions;
+    all.isa = "emulated";
+    all.attention_bf16 = simd::emulated::kAttention;
+    return all;
+  }();
+  return functions;
+}
+
+// Weights are rounded to 16 bits before they multiply v.
+inline bool RoundsWeights(bool on_gpu, ops::DType type) {
+  return on_gpu ? ops::SizeOf(type) == 2 : simd::Best().AttentionOf(type).in_pairs;
+}
 
 // A device with its planner.
 struct AttentionMachine {
