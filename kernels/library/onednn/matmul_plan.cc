@@ -16,7 +16,9 @@ constexpr double kTileNanoseconds = 60e3;  // a tile is not cut much below half 
 constexpr int64_t kMaxTiles = 32;          // beyond this, only tiles grow, up to kMaxTileRows
 constexpr int64_t kMaxTileRows = 512;
 // Of a tile that is cut because it is long. With fewer, b is read, or copied, too often.
-constexpr int64_t kPackedRows = 128, kUnpackedRows = 256;
+constexpr int64_t kUnpackedRows = 256;
+// The same if b is packed. oneDNN is slow with fewer rows: in f32 by up to a third, in 16 bits by more.
+int64_t PackedRows(ops::DType type) { return ops::SizeOf(type) == 2 ? 256 : 128; }
 constexpr int64_t kRowsWorthPanels = 1024;
 constexpr int64_t kFewRowsBytes = 1 << 20;  // of b, in a tile of a few rows
 constexpr int64_t kFewRowsColumns = 1 << 14;
@@ -24,6 +26,7 @@ constexpr int64_t kScratchElements = int64_t{1} << 19;  // of a tile that is com
 
 // Rates of one core, in operations (bytes) for each nanosecond. They determine only the size of tiles.
 double OperationRate(ops::DType type) {
+  if (type == ops::DType::kBFloat16 && MultipliesTiles()) return 1000;
   return type == ops::DType::kFloat64 ? 60 : type == ops::DType::kFloat32 ? 200 : 400;
 }
 
@@ -93,10 +96,10 @@ void MatmulPlan::ChooseTiles() {
   const int64_t wanted = std::clamp<int64_t>(std::llround(nanoseconds_ / kTileNanoseconds), 1, kMaxTiles);
   const double per_matrix = nanoseconds_ / p.batch;
   CutAxis(batch_, CeilDivide(p.batch, std::max<int64_t>(1, kTileNanoseconds / per_matrix)), 1);
-  // Cutting rows keeps rows of out whole. Each tile then reads all of b, and copies it unless it is packed.
-  const int64_t fewest_rows = p.packed ? 32 : 256;
-  int64_t m_count =
-      p.m <= 64 ? 1 : std::min(CeilDivide(wanted, batch_.count), std::max<int64_t>(1, p.m / fewest_rows));
+  // Cutting rows keeps rows of out whole, but each tile then reads all of b, and copies it unless it is
+  // packed. So columns are cut if the rows do not give enough tiles.
+  const int64_t rows = p.packed ? PackedRows(p.in) : kUnpackedRows;
+  int64_t m_count = std::min(CeilDivide(wanted, batch_.count), std::max<int64_t>(1, p.m / rows));
   m_count = std::max(m_count, CeilDivide(p.m, kMaxTileRows));
   CutAxis(m_, m_count, 16);
   int64_t n_count = 1;
@@ -108,8 +111,7 @@ void MatmulPlan::ChooseTiles() {
   const bool takes_as_is =
       p.packed || (p.b.row == 1 && p.b.column == p.k && p.a.column == 1 && p.a.row == p.k);
   wants_panels_ = !takes_as_is && p.m >= kRowsWorthPanels && TileNanoseconds() > kMaxGroupNanoseconds;
-  CutLong(takes_as_is ? kMaxGroupNanoseconds : kMaxCopyingNanoseconds, p.packed ? kPackedRows : kUnpackedRows,
-          kMinTileRows, kMinTileColumns);
+  CutLong(takes_as_is ? kMaxGroupNanoseconds : kMaxCopyingNanoseconds, rows, kMinTileRows, kMinTileColumns);
 }
 
 // Cuts tiles that take longer than `most_ns` into some of `most_rows` and as many columns as the time allows.

@@ -94,6 +94,11 @@ bool MultipliesNatively(ops::DType type) {
   }
 }
 
+bool MultipliesTiles() {
+  static const bool tiles = Has(dnnl::cpu_isa::avx512_core_amx);
+  return tiles;
+}
+
 std::unique_ptr<MatmulPrimitive> MatmulPrimitive::Create(const Spec& spec) {
   ThreadStream();  // the primitive is built for the number of threads that this thread may use
   try {

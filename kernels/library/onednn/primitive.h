@@ -27,6 +27,8 @@ dnnl::memory::data_type TypeOf(ops::DType type);
 // Returns true if this CPU multiplies matrices of the type fast: f32 always, bf16 and f16 with instructions
 // for them, f64 never.
 bool MultipliesNatively(ops::DType type);
+// Returns whether this CPU multiplies tiles of bf16 (AMX).
+bool MultipliesTiles();
 
 // One product of fixed sizes, layouts and epilogue. Immutable and thread-safe.
 class MatmulPrimitive {
