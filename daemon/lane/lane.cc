@@ -307,7 +307,8 @@ absl::StatusOr<bool> Lane::RunTurn(Turns::Turn& turn, uint64_t now_ns) {
   ASSIGN_OR_RETURN(const auto progress, session.Run(decision.slice_ns, decision.window));
   const bool worked = progress == DeviceSession::Progress::kWorked;
   if (worked)
-    policy_.Ran(*turn.account, session.work(), session.slice_began_ns(), session.slice_ended_ns());
+    policy_.Ran(*turn.account, session.work(), session.slice_began_ns(), session.slice_ended_ns(),
+                session.helped_ns());
   else if (session.is_full())
     policy_.IsFull(*turn.account);
   else

@@ -36,7 +36,7 @@ void Decisions(benchmark::State& state, bool synchronous) {
       if (!has_commands) {
         shares.WasIdle(*accounts[s]);
       } else if (runs) {
-        shares.Ran(*accounts[s], work, now_ns, now_ns + 10'000);
+        shares.Ran(*accounts[s], work, now_ns, now_ns + 10'000, 0);
         ++ran;
       } else {
         shares.HeldBack(*accounts[s]);

@@ -53,10 +53,10 @@ void FairShare::HasWork(Account& account, uint64_t since_ns) {
   account.awaited = false;
 }
 
-void FairShare::Ran(Account& account, uint64_t start_ns, uint64_t end_ns) {
+void FairShare::Ran(Account& account, uint64_t start_ns, uint64_t end_ns, uint64_t helped_ns) {
   HasWork(account, start_ns);
   const uint64_t took = end_ns - start_ns;
-  account.used_ns += took * usual_weight_ / account.weight;
+  account.used_ns += (took + helped_ns) * usual_weight_ / account.weight;
   account.typical_ns = std::max(took, account.typical_ns - account.typical_ns / 4);
   account.ended_ns = end_ns;
 }

@@ -63,8 +63,8 @@ class FairShare {
   Answer Decide(const Account& account);
   // The session has work, since `since_ns`, and all of this share must wait.
   void HasWork(Account& account, uint64_t since_ns);
-  // The session ran a slice, at this time.
-  void Ran(Account& account, uint64_t start_ns, uint64_t end_ns);
+  // The session ran a slice, at this time, and before it the device had worked for it for `helped_ns`.
+  void Ran(Account& account, uint64_t start_ns, uint64_t end_ns, uint64_t helped_ns);
   // The session was allowed to run and had nothing to do.
   void WasIdle(Account& account) {
     if (!std::exchange(account.has_work, false)) return;

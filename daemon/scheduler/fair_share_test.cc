@@ -17,6 +17,7 @@ struct Client {
   uint64_t think_ns = 0;
   uint64_t next_ns = 0;  // when its next command arrives
   uint64_t commands = 0;
+  uint64_t helped_ns = 0;  // what other cores do for it before each of its turns
 };
 
 // The lane's loop over the clients until `end_ns`.
@@ -35,7 +36,7 @@ void Advance(FairShare& shares, std::vector<Client>& clients, uint64_t end_ns) {
         client.next_ns = now_ns + client.think_ns;
         ++client.commands;
       } while (client.think_ns == 0 && now_ns - start < kSliceNs);
-      shares.Ran(*client.account, start, now_ns);
+      shares.Ran(*client.account, start, now_ns, client.helped_ns);
     }
     now_ns += 500;  // a round's own time
   }
@@ -54,6 +55,13 @@ TEST_F(FairShareTest, CommandsThatCostTenToOneGetEqualTime) {
   std::vector<Client> clients = {{&shares_.Add(), 2'000'000}, {&shares_.Add(), 200'000}};
   Advance(shares_, clients, now_ns + 1'000'000'000);
   EXPECT_NEAR(Busy(clients[0]) / (Busy(clients[0]) + Busy(clients[1])), 0.5, 0.05);
+}
+
+TEST_F(FairShareTest, WhatOtherCoresDoForAClientCounts) {
+  std::vector<Client> clients = {{&shares_.Add(), 200'000}, {&shares_.Add(), 200'000}};
+  clients[1].helped_ns = 200'000;
+  Advance(shares_, clients, now_ns + 1'000'000'000);
+  EXPECT_NEAR(Busy(clients[0]) / Busy(clients[1]), 2, 0.1);
 }
 
 TEST_F(FairShareTest, AClientThatThinksBetweenCommandsGetsItsShareBesideLongCommands) {
@@ -98,7 +106,7 @@ TEST_F(FairShareTest, WhoLeavesHoldsNobodyBack) {
   FairShare::Account& gone = shares_.Add();
   std::vector<Client> clients = {{&shares_.Add(), 2'000'000}};
   shares_.BeginRound();
-  shares_.Ran(gone, now_ns - 10'000, now_ns);
+  shares_.Ran(gone, now_ns - 10'000, now_ns, 0);
   shares_.Remove(gone);
   Advance(shares_, clients, now_ns + 10'000'000);
   EXPECT_EQ(clients[0].commands, 5u);

@@ -50,9 +50,10 @@ class Policy {
   virtual void BeginRound(uint64_t now_ns) = 0;
   // Whether a session with work, or not known to have none, may run.
   virtual Decision Decide(Account& account) = 0;
-  // The session ran a slice, at this time, and `work` is what the device has of it now.
-  virtual void Ran(Account& account, const stream::DeviceWork& work, uint64_t began_ns,
-                   uint64_t ended_ns) = 0;
+  // The session ran a slice, at this time, and `work` is what the device has of it now. Before it, the device
+  // had worked for it for `helped_ns` beside others' slices.
+  virtual void Ran(Account& account, const stream::DeviceWork& work, uint64_t began_ns, uint64_t ended_ns,
+                   uint64_t helped_ns) = 0;
   // The session has commands, and was told to wait, or to let another one go first.
   virtual void HeldBack(Account& account) = 0;
   // The session was allowed to run, and has all on the device that it may have there.

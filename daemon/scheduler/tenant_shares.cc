@@ -314,7 +314,7 @@ Policy::Decision TenantShares::Decide(Policy::Account& account) {
 }
 
 void TenantShares::Ran(Policy::Account& account, const stream::DeviceWork& work, uint64_t began_ns,
-                       uint64_t ended_ns) {
+                       uint64_t ended_ns, uint64_t helped_ns) {
   Account& ran = Of(account);
   Branch& branch = ran.branch;
   const PriorityClass of = branch.grant.priority;
@@ -322,14 +322,14 @@ void TenantShares::Ran(Policy::Account& account, const stream::DeviceWork& work,
     if (!ran.lane.has_work && HasLower(of))
       ran.held.for_lower.Add(lower_.Within(of, began_ns - std::min(work.waited_ns, began_ns), began_ns));
     lower_.Ran(of, began_ns, ended_ns);
-    Charge(branch, ended_ns - began_ns);
+    Charge(branch, ended_ns - began_ns + helped_ns);
   } else {
     Update(account, work);
   }
   below_ran_ |= HasHigherAwake(of);
   SetWants(ran, true);
-  SiblingsOf(branch).lane.Ran(*branch.lane, began_ns, ended_ns);
-  branch.lane_sessions.Ran(ran.lane, began_ns, ended_ns);
+  SiblingsOf(branch).lane.Ran(*branch.lane, began_ns, ended_ns, helped_ns);
+  branch.lane_sessions.Ran(ran.lane, began_ns, ended_ns, helped_ns);
 }
 
 void TenantShares::HeldBack(Policy::Account& account) {

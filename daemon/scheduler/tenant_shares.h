@@ -64,8 +64,8 @@ class TenantShares final : public Policy {
   void Update(Policy::Account& account, const stream::DeviceWork& work) override;
   void BeginRound(uint64_t now_ns) override;
   Decision Decide(Policy::Account& account) override;
-  void Ran(Policy::Account& account, const stream::DeviceWork& work, uint64_t began_ns,
-           uint64_t ended_ns) override;
+  void Ran(Policy::Account& account, const stream::DeviceWork& work, uint64_t began_ns, uint64_t ended_ns,
+           uint64_t helped_ns) override;
   void HeldBack(Policy::Account& account) override;
   void IsFull(Policy::Account& account) override;
   void WasIdle(Policy::Account& account) override;

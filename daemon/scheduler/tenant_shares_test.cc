@@ -25,6 +25,7 @@ struct Client {
   uint64_t next_ns = 0;  // when its next command arrives
   uint64_t had_ns = 0;
   uint64_t waited_ns = 0, longest_wait_ns = 0;  // for its turn
+  uint64_t helped_ns = 0;                       // what other cores do for it before each of its turns
   int id = ++last_id;
   bool ran = false;  // in this round
   stream::DeviceWork work = {};
@@ -91,7 +92,7 @@ class TenantSharesTest : public ::testing::Test {
       client.next_ns = now_ns + client.think_ns;
     } while (client.think_ns == 0 && now_ns - began < kSliceNs);
     client.work.waited_ns = waited;
-    shares_->Ran(*client.account, client.work, began, now_ns);
+    shares_->Ran(*client.account, client.work, began, now_ns, client.helped_ns);
   }
   // Runs the clients, and says what each had of each second.
   template <typename Run>
@@ -192,7 +193,7 @@ class OnDevice : public TenantSharesTest {
     }
     client.ran = sent;
     if (sent)
-      shares_->Ran(*client.account, client.work, now_ns, now_ns + kUs);
+      shares_->Ran(*client.account, client.work, now_ns, now_ns + kUs, 0);
     else
       shares_->IsFull(*client.account);
   }
@@ -308,7 +309,7 @@ TEST_F(TenantSharesTest, ATenantThatLeavesHoldsNobodyBack) {
   Client gone = Add(1, kMs);
   std::vector<Client> clients = {Add(2, 2 * kMs)};
   shares_->BeginRound(now_ns);
-  shares_->Ran(*gone.account, {}, now_ns - 10'000, now_ns);
+  shares_->Ran(*gone.account, {}, now_ns - 10'000, now_ns, 0);
   shares_->Remove(*gone.account);
   RunLaneFor(clients, 10 * kMs);
   EXPECT_EQ(clients[0].had_ns, 10 * kMs);

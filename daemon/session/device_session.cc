@@ -160,6 +160,7 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns,
     memory_.SetIdle(false);
   }
   work_.waited_ns = meter_.Begin(start);
+  helped_ns_ = 0;
   if (looks) recorder_->Arrived(start - work_.waited_ns);
   uint64_t now = start;
   ASSIGN_OR_RETURN(const Progress progress, RunCommands(now, slice_ns, window));
@@ -172,6 +173,7 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns,
                                                    : QueueWait::Rest::kWaiting);
   if (progress == Progress::kWorked && queues_.IsOpen(current_queue_))
     queues_[current_queue_].completion->ChargeTurn(start, now);
+  counters_.busy_ns += helped_ns_;
   return progress;
 }
 
@@ -190,6 +192,7 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::RunCommands(uint64_t& now
     Prepare(header, timed);
     const uint64_t sent = now_ns;
     ASSIGN_OR_RETURN(const Outcome outcome, RunCommand(header));
+    helped_ns_ += std::exchange(command_.helped_ns, 0);
     if (command_.heavy || since_look % kCommandsPerLook == 0) now_ns = NowNs();
     if (outcome == Outcome::kStalled) return Progress::kStalled;
     if (outcome != Outcome::kDone) return Progress::kWorked;

@@ -99,6 +99,8 @@ class DeviceSession {
   // The last Run that worked, on the steady clock.
   uint64_t slice_began_ns() const { return meter_.began_ns(); }
   uint64_t slice_ended_ns() const { return meter_.ended_ns(); }
+  // What cores that nothing else used have done for it before that slice, as time of the device.
+  uint64_t helped_ns() const { return helped_ns_; }
   transport::ServerTransport& transport() { return *transport_; }
   // Records when the device ran commands of the session, as far as it has said that.
   void TakeTimes();
@@ -162,6 +164,7 @@ class DeviceSession {
 
   SessionCounters counters_;
   TurnMeter meter_;
+  uint64_t helped_ns_ = 0;
   stream::DeviceWork work_;  // of an asynchronous device
   stream::Prediction prediction_;
   uint64_t busy_queues_ = 0;  // bit q: see Completion::Context

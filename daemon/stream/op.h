@@ -41,6 +41,7 @@ struct PlannedOp {
 struct Command : records::Running {
   bool heavy = false;       // it may have taken long: read the clock
   bool takes_long = false;  // the device may be busy with it for long
+  uint64_t helped_ns = 0;   // by cores that nothing else used, as time of the device
 };
 
 enum class Outcome {

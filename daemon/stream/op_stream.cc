@@ -26,7 +26,9 @@ bool HasGroups(const kernels::LaunchList& launches) {
 }  // namespace
 
 void OpStream::Drop() {
-  if (stopped_ != nullptr) FreeWorkspace(*stopped_, UINT64_MAX);
+  if (stopped_ == nullptr) return;
+  stopped_->device->EndStopped();
+  FreeWorkspace(*stopped_, UINT64_MAX);
   stopped_ = nullptr;
 }
 
@@ -94,6 +96,7 @@ absl::StatusOr<Outcome> OpStream::PlanAndSubmit(Queue& queue, const kernels::OpC
     int turns = 1;
     launched = queue.device->LaunchFor(planned_.launches, rerun_.uses(), kMaxTurnNs,
                                        [&] { return turns++ < kMaxTurns && !state_.is_wanted(); });
+    command.helped_ns += queue.device->TakeHelpedNs();
     if (command.timed) command.Launched(began, NowNs());
     if (launched.ok() && !*launched) {
       stopped_ = &queue;

@@ -47,7 +47,7 @@ ze_result_t CpuCommandList::AppendLaunch(Kernel& kernel, const LaunchShape& shap
 ze_result_t CpuCommandList::AppendPart(const CpuKernel& kernel, const LaunchShape& shape, const Sync& sync) {
   WorkerPool* const pool = sync.signal == nullptr ? PoolIfReady(sync) : nullptr;
   if (pool == nullptr) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
-  pool->RunPart(kernel.entry().host, shape.arguments, shape.groups, *shape.part);
+  pool->RunPart(kernel.entry().host, shape.arguments, shape.groups, *shape.part, open_launch_);
   return ZE_RESULT_SUCCESS;
 }
 

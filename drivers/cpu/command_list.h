@@ -7,6 +7,7 @@
 
 #include "drivers/cpu/command.h"
 #include "drivers/cpu/command_thread.h"
+#include "drivers/cpu/worker_pool.h"
 #include "drivers/frontend/appending_list.h"
 
 namespace xpud::drivers::cpu {
@@ -40,6 +41,7 @@ class CpuCommandList : public AppendingList<CpuCommandList, CpuEvent> {
   virtual ze_result_t AppendKept(std::unique_ptr<Command> command) = 0;
 
   CpuDevice& device_;
+  WorkerPool::OpenLaunch open_launch_;
 };
 
 class ImmediateList final : public CpuCommandList {

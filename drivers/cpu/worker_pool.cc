@@ -59,35 +59,88 @@ void* WorkerPool::Scratch() { return ThreadScratch(); }
 void WorkerPool::RunMany(xpud_host_kernel_fn_t function, const void* const* arguments,
                          const ze_group_count_t& groups) {
   const uint64_t total = CountOf(groups);
+  if (total == 0) return;
   const uint64_t chunk = std::max<uint64_t>(1, total / (workers_ * kRangesPerWorker));
-  RunFrom(0, {function, arguments, groups, total, chunk, nullptr});
+  Slot alone;
+  Slot* const shared = TakeSlot();
+  Slot& slot = shared == nullptr ? alone : *shared;
+  Begin(slot, shared != nullptr, 0, {function, arguments, groups, total, chunk});
+  RunRanges(slot, [] { return true; });
+  Finish(slot, shared != nullptr);
 }
 
 void WorkerPool::RunPart(xpud_host_kernel_fn_t function, const void* const* arguments,
-                         const ze_group_count_t& groups, const xpud_launch_part_desc_t& part) {
-  *part.next_group =
-      RunFrom(*part.next_group, {function, arguments, groups, CountOf(groups), /*chunk=*/1, &part});
+                         const ze_group_count_t& groups, const xpud_launch_part_desc_t& part,
+                         OpenLaunch& open) {
+  const uint64_t total = CountOf(groups);
+  if (part.ends != 0) return open.End();
+  Slot alone;
+  Slot* shared = open.slot_;
+  if (shared == nullptr) {
+    if (*part.next_group >= total) {
+      *part.next_group = total;
+      return;
+    }
+    shared = TakeSlot();
+    Begin(shared == nullptr ? alone : *shared, shared != nullptr, *part.next_group,
+          {function, arguments, groups, total, /*chunk=*/1});
+  } else {
+    shared->is_left.store(false, std::memory_order_relaxed);
+    open_.fetch_sub(1, std::memory_order_relaxed);
+    open.slot_ = nullptr;
+  }
+  Slot& slot = shared == nullptr ? alone : *shared;
+  const bool in_time = RunPartAsOwner(slot, part);
+  if (part.helped_ns != nullptr) *part.helped_ns += slot.helped_ns.exchange(0) / workers_;
+  if (!in_time && part.helped_ns != nullptr && shared != nullptr && Leave(slot)) {
+    open.pool_ = this;
+    open.slot_ = shared;
+    *part.next_group = std::min(slot.next.load(std::memory_order_relaxed), total - 1);
+    return;
+  }
+  if (!in_time) slot.stops.store(true, std::memory_order_relaxed);
+  *part.next_group = Finish(slot, shared != nullptr);
 }
 
-// Returns the first group that has not run.
-uint64_t WorkerPool::RunFrom(uint64_t first, const Work& work) {
-  if (first >= work.total) return work.total;
-  Slot alone;
-  Slot* const shared = workers_ == 1 ? nullptr : TakeSlot();
-  Slot& slot = shared == nullptr ? alone : *shared;
+void WorkerPool::OpenLaunch::End() {
+  if (slot_ == nullptr) return;
+  slot_->stops.store(true, std::memory_order_relaxed);
+  pool_->open_.fetch_sub(1, std::memory_order_relaxed);
+  pool_->Finish(*slot_, /*is_shared=*/true);
+  slot_ = nullptr;
+}
+
+void WorkerPool::Begin(Slot& slot, bool is_shared, uint64_t first, const Work& work) {
   slot.work = work;
   slot.stops.store(false, std::memory_order_relaxed);
+  slot.is_left.store(false, std::memory_order_relaxed);
+  slot.helped_ns.store(0, std::memory_order_relaxed);
   slot.next.store(first, std::memory_order_relaxed);
-  if (shared != nullptr) Publish(slot);
-  RunAsOwner(slot);
-  if (shared != nullptr) Close(slot);
-  const uint64_t next = std::min(slot.next.load(std::memory_order_relaxed), work.total);
-  if (shared != nullptr) shared->taken.store(false, std::memory_order_release);
+  if (is_shared) Publish(slot);
+}
+
+uint64_t WorkerPool::Finish(Slot& slot, bool is_shared) {
+  if (is_shared) Close(slot);
+  const uint64_t next = std::min(slot.next.load(std::memory_order_relaxed), slot.work.total);
+  if (is_shared) slot.taken.store(false, std::memory_order_release);
   return next;
 }
 
-// Returns null if sixteen threads are launching; then each of the other threads runs its own groups.
+bool WorkerPool::Leave(Slot& slot) {
+  if (slot.next.load(std::memory_order_relaxed) >= slot.work.total) return false;
+  if (open_.fetch_add(1, std::memory_order_relaxed) >= kMaxOpen) {
+    open_.fetch_sub(1, std::memory_order_relaxed);
+    return false;
+  }
+  slot.left_ns.store(NowNs(), std::memory_order_relaxed);
+  slot.is_left.store(true, std::memory_order_release);
+  return true;
+}
+
+// Returns null if there are no other workers, or sixteen threads are launching; then each of the other
+// threads runs its own groups.
 WorkerPool::Slot* WorkerPool::TakeSlot() {
+  if (workers_ == 1) return nullptr;
   for (Slot& slot : slots_) {
     if (!slot.taken.load(std::memory_order_relaxed) &&
         !slot.taken.exchange(true, std::memory_order_acquire)) {
@@ -133,17 +186,29 @@ void WorkerPool::RunRanges(Slot& slot, GoesOn&& goes_on) {
 
 // The owner alone looks at the clock: another worker that stopped a little earlier would be idle until the
 // owner's group ends.
-void WorkerPool::RunAsOwner(Slot& slot) {
-  const xpud_launch_part_desc_t* const part = slot.work.part;
-  uint64_t end = part == nullptr ? UINT64_MAX : NowNs() + part->nanoseconds;
+bool WorkerPool::RunPartAsOwner(Slot& slot, const xpud_launch_part_desc_t& part) {
+  uint64_t end = NowNs() + part.nanoseconds;
+  bool in_time = true;
   RunRanges(slot, [&] {
-    if (part == nullptr || NowNs() < end) return true;
-    if (part->goes_on != nullptr && part->goes_on(part->context) != 0) {
-      end = NowNs() + part->nanoseconds;
-      return true;
-    }
-    slot.stops.store(true, std::memory_order_relaxed);
-    return false;
+    if (NowNs() < end) return true;
+    in_time = part.goes_on != nullptr && part.goes_on(part.context) != 0;
+    if (in_time) end = NowNs() + part.nanoseconds;
+    return in_time;
+  });
+  return in_time;
+}
+
+// Counts the time of groups while the owner is away, and then goes where another launch was published since
+// `seen`.
+void WorkerPool::RunAsWorker(Slot& slot, uint32_t seen) {
+  const auto is_left = [&] { return slot.is_left.load(std::memory_order_acquire); };
+  uint64_t began = is_left() ? NowNs() : 0;
+  RunRanges(slot, [&] {
+    if (!is_left()) return true;
+    const uint64_t now = NowNs(), from = std::max(began, slot.left_ns.load(std::memory_order_relaxed));
+    slot.helped_ns.fetch_add(now - std::min(from, now), std::memory_order_relaxed);
+    began = now;
+    return epoch_.load(std::memory_order_relaxed) == seen;
   });
 }
 
@@ -183,25 +248,31 @@ void WorkerPool::Serve(uint32_t index) {
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), -10);  // where permitted
   while (!stopping_.load(std::memory_order_relaxed)) {
     const uint32_t seen = epoch_.load(std::memory_order_acquire);
-    if (HelpAny()) continue;
+    if (HelpAny(seen)) continue;
     const auto published = [&] { return epoch_.load(std::memory_order_acquire) != seen; };
     if (!SpinUntil(published)) SleepUntilPublished(seen);
   }
 }
 
-bool WorkerPool::HelpAny() {
+// Launches that were left by their owners come last.
+bool WorkerPool::HelpAny(uint32_t seen) {
   bool helped = false;
-  for (Slot& slot : slots_) helped |= Help(slot);
+  for (const bool left : {false, true}) {
+    for (Slot& slot : slots_) {
+      if (slot.is_left.load(std::memory_order_relaxed) == left) helped |= Help(slot, seen);
+    }
+    if (helped) break;
+  }
   return helped;
 }
 
-bool WorkerPool::Help(Slot& slot) {
+bool WorkerPool::Help(Slot& slot, uint32_t seen) {
   if ((slot.state.load(std::memory_order_relaxed) & kOpen) == 0) return false;
   bool helped = false;
   if ((slot.state.fetch_add(1, std::memory_order_acquire) & kOpen) != 0) {
     helped = slot.next.load(std::memory_order_relaxed) < slot.work.total &&
              !slot.stops.load(std::memory_order_relaxed);
-    if (helped) RunRanges(slot, [] { return true; });
+    if (helped) RunAsWorker(slot, seen);
   }
   const uint32_t before = slot.state.fetch_sub(1, std::memory_order_release);
   if ((before & kWaiting) != 0) FutexWake(slot.state, 1);

@@ -3,7 +3,8 @@
 //
 // A launch is published in one of a few slots. Workers claim ranges of groups with an atomic counter, so a
 // slow or preempted worker delays only its own last range. A slot is reused when no worker is inside
-// it.
+// it. A launch that was left by its launching thread after a part stays open to workers that no other launch
+// wants: they leave it, after a group, when another one is published.
 #pragma once
 
 #include <atomic>
@@ -44,14 +45,15 @@ class WorkerPool {
     }
     RunMany(function, arguments, groups);
   }
-  // Runs a part of the groups, at least one, as `part` states.
+  class OpenLaunch;
+  // Runs a part of the groups, as `part` states. `open` is the list's.
   void RunPart(xpud_host_kernel_fn_t function, const void* const* arguments, const ze_group_count_t& groups,
-               const xpud_launch_part_desc_t& part);
+               const xpud_launch_part_desc_t& part, OpenLaunch& open);
 
  private:
   static constexpr uint32_t kOpen = 1u << 31;
   static constexpr uint32_t kWaiting = 1u << 30;
-  static constexpr int kSlots = 16;
+  static constexpr int kSlots = 16, kMaxOpen = 8;
 
   struct Work {
     xpud_host_kernel_fn_t function = nullptr;
@@ -59,7 +61,6 @@ class WorkerPool {
     ze_group_count_t groups{};
     uint64_t total = 0;  // groups
     uint64_t chunk = 0;  // groups claimed at once
-    const xpud_launch_part_desc_t* part = nullptr;
   };
 
   // Written by the owner while closed, read by workers between entering and leaving.
@@ -68,36 +69,67 @@ class WorkerPool {
     std::atomic<uint32_t> state{0};  // kOpen, kWaiting, and the number of workers inside
     Work work;
     std::atomic<bool> stops{false};  // no more claims
+    // Set while the owner is away.
+    std::atomic<bool> is_left{false};
+    std::atomic<uint64_t> left_ns{0};    // when it left
+    std::atomic<uint64_t> helped_ns{0};  // since it was last asked
     alignas(64) std::atomic<uint64_t> next{0};
   };
 
   static void* Scratch();
   void RunMany(xpud_host_kernel_fn_t function, const void* const* arguments, const ze_group_count_t& groups);
-  uint64_t RunFrom(uint64_t first, const Work& work);
   Slot* TakeSlot();
+  // Prepares `slot` and, unless it is the caller's own, publishes it.
+  void Begin(Slot& slot, bool is_shared, uint64_t first, const Work& work);
   void Publish(Slot& slot);
-  void Close(Slot& slot);  // returns when no worker is inside
+  // Returns when no worker is inside, and gives a shared slot back. Returns the first group that has not run.
+  uint64_t Finish(Slot& slot, bool is_shared);
+  void Close(Slot& slot);
+  // Leaves the slot to workers, if there is room for one more and groups are left.
+  bool Leave(Slot& slot);
   // Runs ranges of groups while there are any, `goes_on()` after each, and nobody has stopped the launch.
   template <typename GoesOn>
   static void RunRanges(Slot& slot, GoesOn&& goes_on);
-  static void RunAsOwner(Slot& slot);
+  void RunAsWorker(Slot& slot, uint32_t seen);
+  // Returns false if time was up.
+  static bool RunPartAsOwner(Slot& slot, const xpud_launch_part_desc_t& part);
   static void RunRange(const Work& work, uint64_t begin, uint64_t end);
 
   void StartThreads() ABSL_LOCKS_EXCLUDED(mutex_);  // does nothing if another launch starts them
   void Serve(uint32_t index);
-  bool HelpAny();
-  static bool Help(Slot& slot);
+  bool HelpAny(uint32_t seen);
+  bool Help(Slot& slot, uint32_t seen);
   void SleepUntilPublished(uint32_t seen);
 
   const uint32_t workers_;
   Slot slots_[kSlots];
   alignas(64) std::atomic<uint32_t> epoch_{0};  // changes with each launch and at the end
   std::atomic<uint32_t> sleepers_{0};
+  std::atomic<int> open_{0};          // launches that their owners have left
   std::atomic<bool> started_{false};  // all threads run
   std::atomic<bool> stopping_{false};
   Mutex mutex_;
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_try_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// A launch that goes on between its parts. The pool outlives it.
+class WorkerPool::OpenLaunch {
+ public:
+  OpenLaunch() = default;
+  ~OpenLaunch() { End(); }
+  OpenLaunch(const OpenLaunch&) = delete;
+  OpenLaunch& operator=(const OpenLaunch&) = delete;
+
+  bool is_open() const { return slot_ != nullptr; }
+  // Begins no more groups, and returns when none is running.
+  void End();
+
+ private:
+  friend class WorkerPool;
+
+  WorkerPool* pool_ = nullptr;
+  Slot* slot_ = nullptr;
 };
 
 }  // namespace xpud::drivers::cpu

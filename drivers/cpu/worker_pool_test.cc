@@ -1,8 +1,10 @@
 #include "drivers/cpu/worker_pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <thread>
 #include <vector>
@@ -12,6 +14,8 @@
 
 namespace xpud::drivers::cpu {
 namespace {
+
+using std::chrono_literals::operator""ms;
 
 // Adds one to the counter of its group.
 void CountGroup(const void* const* arguments, const uint32_t group[3], void*) {
@@ -45,7 +49,7 @@ TEST(WorkerPool, EveryGroupRunsOnce) {
 
 // A part of a launch from group `next` on, which is then the next one.
 xpud_launch_part_desc_t Part(uint64_t nanoseconds, uint64_t& next) {
-  return {XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC, nullptr, nanoseconds, &next, nullptr, nullptr};
+  return {XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC, nullptr, nanoseconds, &next, nullptr, nullptr, nullptr, 0};
 }
 
 // After each part, all groups before the returned number have run once, and no others.
@@ -60,9 +64,10 @@ TEST(WorkerPool, PartsRunEveryGroupOnceAndInOrder) {
       const void* const arguments[] = {&data, &groups};
       uint64_t next = 0;
       int parts = 0;
+      WorkerPool::OpenLaunch open;
       for (; next < kGroups; ++parts) {
         const uint64_t before = next;
-        pool.RunPart(CountGroup, arguments, groups, Part(nanoseconds, next));
+        pool.RunPart(CountGroup, arguments, groups, Part(nanoseconds, next), open);
         ASSERT_GT(next, before);
         for (uint64_t i = 0; i < kGroups; ++i) ASSERT_EQ(counters[i].load(), i < next ? 1u : 0u) << i;
       }
@@ -94,11 +99,87 @@ TEST(WorkerPool, APartGoesOnAsLongAsItMay) {
       return ++const_cast<Asked*>(static_cast<const Asked*>(context))->times < 5;
     };
     part.context = &asked;
-    pool.RunPart(CountGroup, arguments, groups, part);
+    WorkerPool::OpenLaunch open;
+    pool.RunPart(CountGroup, arguments, groups, part, open);
     if (workers == 1) EXPECT_EQ(next, 5u);
     EXPECT_GE(next, static_cast<uint64_t>(asked.times));
     EXPECT_TRUE(asked.times == 5 || next == 100u);
     for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(counters[i].load(), i < next ? 1u : 0u) << i;
+  }
+}
+
+// A launch whose groups wait for the test, and which has a part of no time.
+class LeftLaunch {
+ public:
+  static constexpr uint32_t kGroups = 100;
+
+  explicit LeftLaunch(WorkerPool& pool) : pool_(pool) { Run(); }
+
+  // Returns whether all groups have run.
+  bool Run() {
+    xpud_launch_part_desc_t part = Part(0, next_);
+    part.helped_ns = &helped_ns;
+    pool_.RunPart(Sleep, arguments_, {kGroups, 1, 1}, part, open);
+    return next_ == kGroups;
+  }
+  bool AwaitCount(uint32_t least) const {
+    for (int i = 0; i < 10'000 && count.load() < least; ++i) std::this_thread::sleep_for(1ms);
+    return count.load() >= least;
+  }
+
+  std::atomic<uint32_t> count{0}, running{0};
+  uint64_t helped_ns = 0;
+  WorkerPool::OpenLaunch open;
+
+ private:
+  static void Sleep(const void* const* arguments, const uint32_t*, void*) {
+    LeftLaunch& launch = **static_cast<LeftLaunch* const*>(arguments[0]);
+    launch.running.fetch_add(1);
+    std::this_thread::sleep_for(1ms);
+    launch.count.fetch_add(1);
+    launch.running.fetch_sub(1);
+  }
+
+  WorkerPool& pool_;
+  LeftLaunch* const itself_ = this;
+  const void* const arguments_[1] = {&itself_};
+  uint64_t next_ = 0;
+};
+
+TEST(WorkerPool, AnOpenLaunchGoesOnWhileItsOwnerIsAway) {
+  WorkerPool pool(3);
+  LeftLaunch launch(pool);
+  ASSERT_TRUE(launch.open.is_open());
+  ASSERT_TRUE(launch.AwaitCount(LeftLaunch::kGroups));
+  EXPECT_TRUE(launch.Run());
+  EXPECT_FALSE(launch.open.is_open());
+  EXPECT_EQ(launch.count, LeftLaunch::kGroups);
+  // 99 groups of a millisecond or more, by three workers; those that began earlier are not counted.
+  EXPECT_GE(launch.helped_ns, 25'000'000u);
+}
+
+TEST(WorkerPool, AnOpenLaunchEndsWithoutItsOtherGroups) {
+  WorkerPool pool(2);
+  LeftLaunch launch(pool);
+  ASSERT_TRUE(launch.AwaitCount(3));
+  launch.open.End();
+  EXPECT_EQ(launch.running, 0u);
+  const uint32_t count = launch.count;
+  EXPECT_LT(count, LeftLaunch::kGroups);
+  EXPECT_EQ(WronglyRun(pool, {100, 1, 1}), 0u);
+  EXPECT_EQ(launch.count, count);
+}
+
+// Other launches find as many workers as ever, and open launches, of which only some stay open, lose nothing.
+TEST(WorkerPool, OtherLaunchesRunBesideOpenOnes) {
+  WorkerPool pool(3);
+  std::vector<std::unique_ptr<LeftLaunch>> launches;
+  for (int i = 0; i < 20; ++i) launches.push_back(std::make_unique<LeftLaunch>(pool));
+  EXPECT_EQ(std::ranges::count_if(launches, [](const auto& launch) { return launch->open.is_open(); }), 8);
+  for (int i = 0; i < 50; ++i) ASSERT_EQ(WronglyRun(pool, {64, 2, 1}), 0u);
+  for (const auto& launch : launches) {
+    while (!launch->Run()) continue;
+    EXPECT_EQ(launch->count, LeftLaunch::kGroups);
   }
 }
 

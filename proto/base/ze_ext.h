@@ -76,6 +76,11 @@ typedef ze_result_t(ZE_APICALL* xpud_pfnAppendLaunchKernelWithArguments_t)(
 // whether the launch goes on for as long again (null: it does not). At the end *next_group is the first group
 // that has not run, or the number of groups if all have. For lists of the CPU device whose work is done when
 // the append returns.
+// With `helped_ns`, groups that are left go on after the call, on workers that nothing else wants, so then
+// *next_group only says whether any are left. The time that these workers gave, divided by the number of
+// workers, is added to *helped_ns by the next call. Until a call says that all groups have run, the list
+// takes only calls for the same launch, and arguments and operands must live. A call with `ends` != 0 begins
+// no more groups and returns when none is running; so does destroying the list.
 #define XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC ((ze_structure_type_t)0x78700011)
 typedef struct xpud_launch_part_desc_t {
   ze_structure_type_t stype;  // XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC
@@ -84,6 +89,8 @@ typedef struct xpud_launch_part_desc_t {
   uint64_t* next_group;
   int (*goes_on)(const void* context);
   const void* context;
+  uint64_t* helped_ns;  // may be null
+  uint32_t ends;
 } xpud_launch_part_desc_t;
 
 // "zeCommandListHostSynchronize" (Level Zero 1.6): waits until all work appended to an immediate list is

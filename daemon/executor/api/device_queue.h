@@ -46,6 +46,11 @@ class DeviceQueue {
     if (!launched.ok()) return launched;
     return true;
   }
+  // Ends launches that LaunchFor stopped: on return nothing of them is running. Until then groups may run
+  // between the calls, on cores that nothing else uses.
+  virtual void EndStopped() {}
+  // Returns how much such cores have worked since the last call, as time of the whole device.
+  virtual uint64_t TakeHelpedNs() { return 0; }
   virtual absl::Status Copy(void* target, const void* source, uint64_t bytes) = 0;
   // Copies `source`, which may change after this returns.
   virtual absl::Status Upload(void* target, std::span<const std::byte> source) = 0;

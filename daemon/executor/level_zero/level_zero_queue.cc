@@ -101,8 +101,14 @@ absl::StatusOr<bool> LevelZeroQueue::LaunchFor(const kernels::LaunchList& launch
     const uint64_t groups = uint64_t{x} * y * z;
     const bool is_last = launch_ + 1 == launches.size();
     if (end == 0 && !(groups == 1 && is_last)) end = (now = NowNs()) + nanoseconds;
-    const xpud_launch_part_desc_t part = {
-        XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC, nullptr, end - now, &group_, &GoesOn, &goes_on};
+    const xpud_launch_part_desc_t part = {.stype = XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC,
+                                          .pNext = nullptr,
+                                          .nanoseconds = end - now,
+                                          .next_group = &group_,
+                                          .goes_on = &GoesOn,
+                                          .context = &goes_on,
+                                          .helped_ns = &helped_ns_,
+                                          .ends = 0};
     RETURN_IF_ERROR(LaunchKernel(launch.kernel(), launch.groups(), launch.group_size, launch.arguments(),
                                  groups == 1 ? nullptr : &part));
     if (groups == 1 || group_ == groups) {
@@ -120,6 +126,17 @@ absl::StatusOr<bool> LevelZeroQueue::LaunchFor(const kernels::LaunchList& launch
     return false;
   }
   return true;
+}
+
+void LevelZeroQueue::EndStopped() {
+  if (stopped_ == nullptr) return;
+  const kernels::Launch& launch = (*stopped_)[launch_];
+  stopped_ = nullptr;
+  xpud_launch_part_desc_t part = {};
+  part.stype = XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC;
+  part.next_group = &group_;
+  part.ends = 1;
+  (void)LaunchKernel(launch.kernel(), launch.groups(), launch.group_size, launch.arguments(), &part);
 }
 
 bool LevelZeroQueue::Needs(const kernels::Kernel& kernel) const {

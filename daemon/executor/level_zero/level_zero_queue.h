@@ -3,6 +3,8 @@
 
 #include <level_zero/ze_api.h>
 
+#include <utility>
+
 #include "daemon/executor/api/device_queue.h"
 #include "daemon/executor/level_zero/level_zero_device.h"
 #include "daemon/executor/level_zero/list_follower.h"
@@ -27,6 +29,8 @@ class LevelZeroQueue final : public DeviceQueue {
   absl::Status Copy(void* target, const void* source, uint64_t bytes) override;
   absl::Status Upload(void* target, std::span<const std::byte> source) override;
   absl::Status Zero(void* target, uint64_t bytes) override;
+  void EndStopped() override;
+  uint64_t TakeHelpedNs() override { return std::exchange(helped_ns_, 0); }
   absl::Status WriteValue(uint64_t* word, uint64_t value) override;
   absl::Status WriteTimestamp(uint64_t* word) override;
 
@@ -70,6 +74,7 @@ class LevelZeroQueue final : public DeviceQueue {
   const kernels::LaunchList* stopped_ = nullptr;
   size_t launch_ = 0;
   uint64_t group_ = 0;
+  uint64_t helped_ns_ = 0;
 };
 
 }  // namespace xpud::executor

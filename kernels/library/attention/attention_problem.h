@@ -32,9 +32,8 @@ struct AttentionProblem {
   int64_t QueriesPerTile() const;
   int64_t TilesOfHead() const;
   int64_t Tiles() const { return batch * heads * TilesOfHead(); }
-  int64_t KeyHeadOf(int64_t tile) const {
-    return tile / TilesOfHead() / heads_per_key_head;
-  }                                         // of all batches
+  // The key head of a tile, counted over all batches.
+  int64_t KeyHeadOf(int64_t tile) const { return tile / TilesOfHead() / heads_per_key_head; }
   double Nanoseconds(bool in_pairs) const;  // estimated time on one core
   simd::AttentionTile TileAt(int64_t index) const;
 };
