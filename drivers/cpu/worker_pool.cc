@@ -85,9 +85,10 @@ void WorkerPool::RunPart(xpud_host_kernel_fn_t function, const void* const* argu
     Begin(shared == nullptr ? alone : *shared, shared != nullptr, *part.next_group,
           {function, arguments, groups, total, /*chunk=*/1});
   } else {
-    shared->is_left.store(false, std::memory_order_relaxed);
-    open_.fetch_sub(1, std::memory_order_relaxed);
     open.slot_ = nullptr;
+    open_.fetch_sub(1, std::memory_order_relaxed);
+    shared->is_left.store(false, std::memory_order_relaxed);
+    Publish(*shared);  // it comes before launches that are left
   }
   Slot& slot = shared == nullptr ? alone : *shared;
   const bool in_time = RunPartAsOwner(slot, part);
@@ -254,16 +255,12 @@ void WorkerPool::Serve(uint32_t index) {
   }
 }
 
-// Launches that were left by their owners come last.
+// Launches that were left by their owners come last, one at a time.
 bool WorkerPool::HelpAny(uint32_t seen) {
+  const auto is_left = [](const Slot& slot) { return slot.is_left.load(std::memory_order_relaxed); };
   bool helped = false;
-  for (const bool left : {false, true}) {
-    for (Slot& slot : slots_) {
-      if (slot.is_left.load(std::memory_order_relaxed) == left) helped |= Help(slot, seen);
-    }
-    if (helped) break;
-  }
-  return helped;
+  for (Slot& slot : slots_) helped |= !is_left(slot) && Help(slot, seen);
+  return helped || std::ranges::any_of(slots_, [&](Slot& slot) { return is_left(slot) && Help(slot, seen); });
 }
 
 bool WorkerPool::Help(Slot& slot, uint32_t seen) {

@@ -17,7 +17,8 @@ constexpr int64_t kMaxTiles = 32;          // beyond this, only tiles grow, up t
 constexpr int64_t kMaxTileRows = 512;
 // Of a tile that is cut because it is long. With fewer, b is read, or copied, too often.
 constexpr int64_t kUnpackedRows = 256;
-// The same if b is packed. oneDNN is slow with fewer rows: in f32 by up to a third, in 16 bits by more.
+// The same if b is packed. oneDNN is slow with fewer rows: in f32 by up to a third, in 16 bits by more. So
+// many columns suffice for it, too.
 int64_t PackedRows(ops::DType type) { return ops::SizeOf(type) == 2 ? 256 : 128; }
 constexpr int64_t kRowsWorthPanels = 1024;
 constexpr int64_t kFewRowsBytes = 1 << 20;  // of b, in a tile of a few rows
@@ -105,6 +106,7 @@ void MatmulPlan::ChooseTiles() {
   int64_t n_count = 1;
   if (batch_.count * m_.count < std::min<int64_t>(wanted, 8))
     n_count = EvenCount(p.n, CeilDivide(wanted, batch_.count * m_.count), 64);
+  if (p.packed && p.m >= rows) n_count = std::clamp<int64_t>(p.n / rows, 1, n_count);
   const bool via_scratch = !direct_ || ((p.packed || n_count > 1) && (n_count > 1 || p.out.row != p.n));
   if (via_scratch) n_count = std::max(n_count, CeilDivide(batch_.tile * m_.tile * p.n, kScratchElements));
   CutAxis(n_, n_count, 64);
