@@ -15,11 +15,9 @@ namespace {
 constexpr double kTileNanoseconds = 60e3;  // a tile is not cut much below half of this
 constexpr int64_t kMaxTiles = 32;          // beyond this, only tiles grow, up to kMaxTileRows
 constexpr int64_t kMaxTileRows = 512;
-// Of a tile that is cut because it is long. With fewer, b is read, or copied, too often.
-constexpr int64_t kUnpackedRows = 256;
-// The same if b is packed. oneDNN is slow with fewer rows: in f32 by up to a third, in 16 bits by more. So
-// many columns suffice for it, too.
-int64_t PackedRows(ops::DType type) { return ops::SizeOf(type) == 2 ? 256 : 128; }
+constexpr int64_t kEnoughTiles = 8, kFewTiles = 4;
+// With fewer rows, b is read, or copied, too often; and oneDNN is slow with fewer of packed factors.
+constexpr int64_t kPackedRows = 128, kUnpackedRows = 256;
 constexpr int64_t kRowsWorthPanels = 1024;
 constexpr int64_t kFewRowsBytes = 1 << 20;  // of b, in a tile of a few rows
 constexpr int64_t kFewRowsColumns = 1 << 14;
@@ -98,14 +96,16 @@ void MatmulPlan::ChooseTiles() {
   const double per_matrix = nanoseconds_ / p.batch;
   CutAxis(batch_, CeilDivide(p.batch, std::max<int64_t>(1, kTileNanoseconds / per_matrix)), 1);
   // Cutting rows keeps rows of out whole, but each tile then reads all of b, and copies it unless it is
-  // packed. So columns are cut if the rows do not give enough tiles.
-  const int64_t rows = p.packed ? PackedRows(p.in) : kUnpackedRows;
+  // packed. So columns are cut if the rows do not give enough tiles: few, if the CPU multiplies tiles faster
+  // than it copies what they give.
+  const int64_t rows = p.packed ? kPackedRows : kUnpackedRows;
+  const bool wide = p.packed && ops::SizeOf(p.in) == 2 && p.m >= 2 * rows;
   int64_t m_count = std::min(CeilDivide(wanted, batch_.count), std::max<int64_t>(1, p.m / rows));
   m_count = std::max(m_count, CeilDivide(p.m, kMaxTileRows));
   CutAxis(m_, m_count, 16);
   int64_t n_count = 1;
-  if (batch_.count * m_.count < std::min<int64_t>(wanted, 8))
-    n_count = EvenCount(p.n, CeilDivide(wanted, batch_.count * m_.count), 64);
+  if (batch_.count * m_.count < std::min<int64_t>(wanted, wide ? kFewTiles : kEnoughTiles))
+    n_count = EvenCount(p.n, CeilDivide(wide ? kFewTiles : wanted, batch_.count * m_.count), 64);
   if (p.packed && p.m >= rows) n_count = std::clamp<int64_t>(p.n / rows, 1, n_count);
   const bool via_scratch = !direct_ || ((p.packed || n_count > 1) && (n_count > 1 || p.out.row != p.n));
   if (via_scratch) n_count = std::max(n_count, CeilDivide(batch_.tile * m_.tile * p.n, kScratchElements));
