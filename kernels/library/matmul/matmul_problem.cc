@@ -125,6 +125,7 @@ absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call) {
   if (c.present && product.beta != 0) {
     p.has_c = true;
     p.c = StridesOf(c);
+    p.updates_c = c.data == out.data;
     read.operands.c = static_cast<const std::byte*>(c.data);
   }
   p.plain = read.operands.alpha == 1 && (!p.has_c || read.operands.beta == 1);

@@ -158,6 +158,24 @@ TEST_P(MatmulOfType, AddendMayBeTheOutput) {
   }
 }
 
+// A single row is also the bias of its row.
+TEST_P(MatmulOfType, AnAddedRowMayBeTheOutput) {
+  Random random(6);
+  for (const int64_t k : {7, 48}) {
+    HostTensor a = HostTensor::Dense(type(), {1, k}), b = HostTensor::Laid(type(), {k, 28}, {1, 0}, 0);
+    HostTensor out = HostTensor::Dense(type(), {1, 28});
+    a.Fill(random);
+    b.Fill(random);
+    b.set_content(1);
+    for (int use = 0; use < 8; ++use) {  // after some of them, b is packed
+      out.Fill(random);
+      const HostTensor before = out;
+      Execute(out, a, b, out);
+      ExpectProduct(out, a, b, before, 1, 1, Activation::kNone);
+    }
+  }
+}
+
 TEST_P(MatmulOfType, NanInAnAddendWithoutWeightDoesNotCount) {
   Random random(15);
   HostTensor a = HostTensor::Dense(type(), {3, 4}), b = HostTensor::Dense(type(), {4, 5});
