@@ -108,19 +108,26 @@ TEST(WorkerPool, APartGoesOnAsLongAsItMay) {
   }
 }
 
-// A launch whose groups wait for the test, and which has a part of no time.
+// A launch of which its owner runs one group, and leaves the others. With `waits`, these wait for GoOn.
 class LeftLaunch {
  public:
-  static constexpr uint32_t kGroups = 100;
+  static constexpr uint32_t kGroups = 100, kMany = 1'000'000;
 
-  explicit LeftLaunch(WorkerPool& pool) : pool_(pool) { Run(); }
+  LeftLaunch(WorkerPool& pool, uint32_t groups, bool waits) : pool_(pool), groups_(groups), goes_on_(!waits) {
+    Run();
+  }
+  ~LeftLaunch() {
+    GoOn();
+    open.End();
+  }
 
+  void GoOn() { goes_on_.store(true); }
   // Returns whether all groups have run.
   bool Run() {
     xpud_launch_part_desc_t part = Part(0, next_);
     part.helped_ns = &helped_ns;
-    pool_.RunPart(Sleep, arguments_, {kGroups, 1, 1}, part, open);
-    return next_ == kGroups;
+    pool_.RunPart(RunGroup, arguments_, {groups_, 1, 1}, part, open);
+    return next_ == groups_;
   }
   bool AwaitCount(uint32_t least) const {
     for (int i = 0; i < 10'000 && count.load() < least; ++i) std::this_thread::sleep_for(1ms);
@@ -132,15 +139,21 @@ class LeftLaunch {
   WorkerPool::OpenLaunch open;
 
  private:
-  static void Sleep(const void* const* arguments, const uint32_t*, void*) {
+  static void RunGroup(const void* const* arguments, const uint32_t*, void*) {
     LeftLaunch& launch = **static_cast<LeftLaunch* const*>(arguments[0]);
     launch.running.fetch_add(1);
-    std::this_thread::sleep_for(1ms);
+    if (std::this_thread::get_id() != launch.owner_) {
+      while (!launch.goes_on_.load()) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(1ms);
+    }
     launch.count.fetch_add(1);
     launch.running.fetch_sub(1);
   }
 
   WorkerPool& pool_;
+  const uint32_t groups_;
+  const std::thread::id owner_ = std::this_thread::get_id();
+  std::atomic<bool> goes_on_;
   LeftLaunch* const itself_ = this;
   const void* const arguments_[1] = {&itself_};
   uint64_t next_ = 0;
@@ -148,34 +161,43 @@ class LeftLaunch {
 
 TEST(WorkerPool, AnOpenLaunchGoesOnWhileItsOwnerIsAway) {
   WorkerPool pool(3);
-  LeftLaunch launch(pool);
+  LeftLaunch launch(pool, LeftLaunch::kGroups, /*waits=*/true);
   ASSERT_TRUE(launch.open.is_open());
+  launch.GoOn();
   ASSERT_TRUE(launch.AwaitCount(LeftLaunch::kGroups));
   EXPECT_TRUE(launch.Run());
   EXPECT_FALSE(launch.open.is_open());
   EXPECT_EQ(launch.count, LeftLaunch::kGroups);
-  // 99 groups of a millisecond or more, by three workers; those that began earlier are not counted.
+  // 99 groups of a millisecond or more, of three workers' time; the last ones may not be counted yet.
   EXPECT_GE(launch.helped_ns, 25'000'000u);
 }
 
 TEST(WorkerPool, AnOpenLaunchEndsWithoutItsOtherGroups) {
   WorkerPool pool(2);
-  LeftLaunch launch(pool);
+  LeftLaunch launch(pool, LeftLaunch::kMany, /*waits=*/false);
   ASSERT_TRUE(launch.AwaitCount(3));
   launch.open.End();
   EXPECT_EQ(launch.running, 0u);
   const uint32_t count = launch.count;
-  EXPECT_LT(count, LeftLaunch::kGroups);
+  EXPECT_LT(count, LeftLaunch::kMany);
   EXPECT_EQ(WronglyRun(pool, {100, 1, 1}), 0u);
   EXPECT_EQ(launch.count, count);
 }
 
-// Other launches find as many workers as ever, and open launches, of which only some stay open, lose nothing.
+TEST(WorkerPool, OnlySomeLaunchesStayOpen) {
+  WorkerPool pool(3);
+  std::vector<std::unique_ptr<LeftLaunch>> launches;
+  for (int i = 0; i < 20; ++i)
+    launches.push_back(std::make_unique<LeftLaunch>(pool, LeftLaunch::kMany, /*waits=*/false));
+  EXPECT_EQ(std::ranges::count_if(launches, [](const auto& launch) { return launch->open.is_open(); }), 8);
+}
+
+// Launches lose nothing beside others, whether they stay open or not.
 TEST(WorkerPool, OtherLaunchesRunBesideOpenOnes) {
   WorkerPool pool(3);
   std::vector<std::unique_ptr<LeftLaunch>> launches;
-  for (int i = 0; i < 20; ++i) launches.push_back(std::make_unique<LeftLaunch>(pool));
-  EXPECT_EQ(std::ranges::count_if(launches, [](const auto& launch) { return launch->open.is_open(); }), 8);
+  for (int i = 0; i < 20; ++i)
+    launches.push_back(std::make_unique<LeftLaunch>(pool, LeftLaunch::kGroups, /*waits=*/false));
   for (int i = 0; i < 50; ++i) ASSERT_EQ(WronglyRun(pool, {64, 2, 1}), 0u);
   for (const auto& launch : launches) {
     while (!launch->Run()) continue;

@@ -125,11 +125,11 @@ absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call) {
   if (c.present && product.beta != 0) {
     p.has_c = true;
     p.c = StridesOf(c);
-    p.updates_c = c.data == out.data;
     read.operands.c = static_cast<const std::byte*>(c.data);
   }
   p.plain = read.operands.alpha == 1 && (!p.has_c || read.operands.beta == 1);
   if (p.Empty()) return read;
+  const bool c_is_out = p.has_c && c.data == out.data && p.c == p.out;
   const bool column_major = p.m > 1 && p.n > 1 && p.out.column != 1 && p.out.row == 1;
   const bool column = p.n == 1 && p.m > MatmulProblem::kFewRows && p.a.column == 1;
   if (column_major || column) SwapFactors(read);
@@ -137,6 +137,7 @@ absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call) {
   Canonicalize(p.a, p.batch, p.m, p.k);
   Canonicalize(p.b, p.batch, p.k, p.n);
   Canonicalize(p.out, p.batch, p.m, p.n);
+  if (c_is_out) p.c = p.out;
   return read;
 }
 

@@ -14,6 +14,7 @@ struct Strides {
   int64_t batch = 0;
   int64_t row = 0;
   int64_t column = 0;
+  bool operator==(const Strides&) const = default;
 };
 
 struct MatmulOperands;
@@ -21,17 +22,17 @@ struct MatmulOperands;
 // out[batch,m,n] = activation(alpha * a[batch,m,k] b[batch,k,n] + beta * c), without alpha and beta.
 struct MatmulProblem {
   int64_t batch = 1, m = 0, n = 0, k = 0;
-  Strides a, b, c, out;  // c: 0 for broadcast axes
+  Strides a, b, c, out;  // c: 0 for broadcast axes; out's, if c is out
   ops::Activation activation = ops::Activation::kNone;
   ops::DType in = ops::DType::kFloat32;  // of a and b in the multiplication
   ops::DType b_source =
       ops::DType::kFloat32;  // of b in memory: differs from `in` for weights that are packed from f16
   ops::DType out_type = ops::DType::kFloat32;  // of c and out
   bool has_c = false;
-  bool plain = false;      // alpha is 1, and beta too if there is c
-  bool packed = false;     // tiled for packed weights
-  bool panels = false;     // b is in packed panels already (oneDNN only)
-  bool updates_c = false;  // c is out
+  bool plain = false;   // alpha is 1, and beta too if there is c
+  bool packed = false;  // tiled for packed weights
+  bool panels = false;  // b is in packed panels already (oneDNN only)
+  bool unused[1] = {};
 
   bool operator==(const MatmulProblem& other) const { return std::memcmp(this, &other, sizeof(*this)) == 0; }
   template <typename H>
@@ -39,11 +40,9 @@ struct MatmulProblem {
     return H::combine_contiguous(std::move(state), reinterpret_cast<const unsigned char*>(&p), sizeof(p));
   }
 
-  // Returns true if c is a row that is added to each row of out, and not out itself: a library may write out
-  // before it reads the row.
-  bool RowBias() const {
-    return has_c && !updates_c && c.row == 0 && c.batch == 0 && (c.column == 1 || n == 1);
-  }
+  // Returns true if c is a row that is added to each row of out. Out itself is not, also if it is a single
+  // row: a library may write out before it reads such a row.
+  bool RowBias() const { return has_c && c.row == 0 && c.batch == 0 && (c.column == 1 || n == 1); }
   // Returns true for a few rows with contiguous columns. Reading b limits the speed. Dot products do so
   // without copying b, in any type up to f32. (oneDNN has instructions for bf16 and is faster from 3 rows.)
   bool FewRows() const {

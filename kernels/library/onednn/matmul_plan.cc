@@ -99,7 +99,7 @@ void MatmulPlan::ChooseTiles() {
   // packed. So columns are cut if the rows do not give enough tiles: few, if the CPU multiplies tiles faster
   // than it copies what they give.
   const int64_t rows = p.packed ? kPackedRows : kUnpackedRows;
-  const bool wide = p.packed && ops::SizeOf(p.in) == 2 && p.m >= 2 * rows;
+  const bool wide = p.packed && p.in == ops::DType::kBFloat16 && MultipliesTiles() && p.m >= 2 * rows;
   int64_t m_count = std::min(CeilDivide(wanted, batch_.count), std::max<int64_t>(1, p.m / rows));
   m_count = std::max(m_count, CeilDivide(p.m, kMaxTileRows));
   CutAxis(m_, m_count, 16);
