@@ -24,6 +24,9 @@ constexpr uint64_t kSpinNs = 30'000;
 constexpr uint64_t kPauseNs = 1'000'000'000;
 // Ranges of groups per worker, on average: enough to balance the load, few enough to make claiming cheap.
 constexpr uint64_t kRangesPerWorker = 8;
+// Of a count of ranges claimed from both ends.
+constexpr int kBackShift = 32;
+constexpr uint64_t kFrontMask = UINT32_MAX;
 
 uint64_t CountOf(const ze_group_count_t& groups) {
   return uint64_t{groups.groupCountX} * groups.groupCountY * groups.groupCountZ;
@@ -64,8 +67,8 @@ void WorkerPool::RunMany(xpud_host_kernel_fn_t function, const void* const* argu
   Slot alone;
   Slot* const shared = TakeSlot();
   Slot& slot = shared == nullptr ? alone : *shared;
-  Begin(slot, shared != nullptr, 0, {function, arguments, groups, total, chunk});
-  RunRanges(slot, [] { return true; });
+  Begin(slot, shared != nullptr, 0, {function, arguments, groups, total, chunk, /*from_both_ends=*/true});
+  RunRanges(slot, End::kFront, [] { return true; });
   Finish(slot, shared != nullptr);
 }
 
@@ -83,7 +86,7 @@ void WorkerPool::RunPart(xpud_host_kernel_fn_t function, const void* const* argu
     }
     shared = TakeSlot();
     Begin(shared == nullptr ? alone : *shared, shared != nullptr, *part.next_group,
-          {function, arguments, groups, total, /*chunk=*/1});
+          {function, arguments, groups, total});
   } else {
     open.slot_ = nullptr;
     open_.fetch_sub(1, std::memory_order_relaxed);
@@ -96,7 +99,7 @@ void WorkerPool::RunPart(xpud_host_kernel_fn_t function, const void* const* argu
   if (!in_time && part.helped_ns != nullptr && shared != nullptr && Leave(slot)) {
     open.pool_ = this;
     open.slot_ = shared;
-    *part.next_group = std::min(slot.next.load(std::memory_order_relaxed), total - 1);
+    *part.next_group = std::min(slot.claimed.load(std::memory_order_relaxed), total - 1);
     return;
   }
   if (!in_time) slot.stops.store(true, std::memory_order_relaxed);
@@ -116,19 +119,19 @@ void WorkerPool::Begin(Slot& slot, bool is_shared, uint64_t first, const Work& w
   slot.stops.store(false, std::memory_order_relaxed);
   slot.is_left.store(false, std::memory_order_relaxed);
   slot.helped_ns.store(0, std::memory_order_relaxed);
-  slot.next.store(first, std::memory_order_relaxed);
+  slot.claimed.store(first, std::memory_order_relaxed);
   if (is_shared) Publish(slot);
 }
 
 uint64_t WorkerPool::Finish(Slot& slot, bool is_shared) {
   if (is_shared) Close(slot);
-  const uint64_t next = std::min(slot.next.load(std::memory_order_relaxed), slot.work.total);
+  const uint64_t claimed = std::min(slot.claimed.load(std::memory_order_relaxed), slot.work.ranges());
   if (is_shared) slot.taken.store(false, std::memory_order_release);
-  return next;
+  return claimed;
 }
 
 bool WorkerPool::Leave(Slot& slot) {
-  if (slot.next.load(std::memory_order_relaxed) >= slot.work.total) return false;
+  if (!slot.HasMore()) return false;
   if (open_.fetch_add(1, std::memory_order_relaxed) >= kMaxOpen) {
     open_.fetch_sub(1, std::memory_order_relaxed);
     return false;
@@ -175,14 +178,29 @@ void WorkerPool::Close(Slot& slot) {
   }
 }
 
+bool WorkerPool::Slot::HasMore() const {
+  const uint64_t count = claimed.load(std::memory_order_relaxed);
+  return (work.from_both_ends ? (count & kFrontMask) + (count >> kBackShift) : count) < work.ranges();
+}
+
+bool WorkerPool::Slot::Claim(End end, uint64_t& range) {
+  const bool at_back = work.from_both_ends && end == End::kBack;
+  const uint64_t before =
+      claimed.fetch_add(at_back ? uint64_t{1} << kBackShift : 1, std::memory_order_relaxed);
+  const uint64_t back = work.from_both_ends ? before >> kBackShift : 0,
+                 front = work.from_both_ends ? before & kFrontMask : before;
+  if (front + back >= work.ranges()) return false;
+  range = at_back ? work.ranges() - 1 - back : front;
+  return true;
+}
+
 template <typename GoesOn>
-void WorkerPool::RunRanges(Slot& slot, GoesOn&& goes_on) {
-  const Work& work = slot.work;
-  do {
-    const uint64_t begin = slot.next.fetch_add(work.chunk, std::memory_order_relaxed);
-    if (begin >= work.total) return;
-    RunRange(work, begin, std::min(begin + work.chunk, work.total));
-  } while (goes_on() && !slot.stops.load(std::memory_order_relaxed));
+void WorkerPool::RunRanges(Slot& slot, End end, GoesOn&& goes_on) {
+  uint64_t range = 0;
+  while (slot.Claim(end, range)) {
+    RunRange(slot.work, range);
+    if (!goes_on() || slot.stops.load(std::memory_order_relaxed)) return;
+  }
 }
 
 // The owner alone looks at the clock: another worker that stopped a little earlier would be idle until the
@@ -190,7 +208,7 @@ void WorkerPool::RunRanges(Slot& slot, GoesOn&& goes_on) {
 bool WorkerPool::RunPartAsOwner(Slot& slot, const xpud_launch_part_desc_t& part) {
   uint64_t end = NowNs() + part.nanoseconds;
   bool in_time = true;
-  RunRanges(slot, [&] {
+  RunRanges(slot, End::kFront, [&] {
     if (NowNs() < end) return true;
     in_time = part.goes_on != nullptr && part.goes_on(part.context) != 0;
     if (in_time) end = NowNs() + part.nanoseconds;
@@ -201,10 +219,10 @@ bool WorkerPool::RunPartAsOwner(Slot& slot, const xpud_launch_part_desc_t& part)
 
 // Counts the time of groups while the owner is away, and then goes where another launch was published since
 // `seen`.
-void WorkerPool::RunAsWorker(Slot& slot, uint32_t seen) {
+void WorkerPool::RunAsWorker(Slot& slot, End end, uint32_t seen) {
   const auto is_left = [&] { return slot.is_left.load(std::memory_order_acquire); };
   uint64_t began = is_left() ? NowNs() : 0;
-  RunRanges(slot, [&] {
+  RunRanges(slot, end, [&] {
     if (!is_left()) return true;
     const uint64_t now = NowNs(), from = std::max(began, slot.left_ns.load(std::memory_order_relaxed));
     slot.helped_ns.fetch_add(now - std::min(from, now), std::memory_order_relaxed);
@@ -213,7 +231,8 @@ void WorkerPool::RunAsWorker(Slot& slot, uint32_t seen) {
   });
 }
 
-void WorkerPool::RunRange(const Work& work, uint64_t begin, uint64_t end) {
+void WorkerPool::RunRange(const Work& work, uint64_t range) {
+  const uint64_t begin = range * work.chunk, end = std::min(begin + work.chunk, work.total);
   const uint64_t width = work.groups.groupCountX;
   const uint64_t height = work.groups.groupCountY;
   uint32_t group[3] = {static_cast<uint32_t>(begin % width), static_cast<uint32_t>(begin / width % height),
@@ -247,29 +266,30 @@ void WorkerPool::StartThreads() {
 void WorkerPool::Serve(uint32_t index) {
   pthread_setname_np(pthread_self(), ("xpud-cpu-" + std::to_string(index)).substr(0, 15).c_str());
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), -10);  // where permitted
+  const End end = index % 2 == 0 ? End::kFront : End::kBack;
   while (!stopping_.load(std::memory_order_relaxed)) {
     const uint32_t seen = epoch_.load(std::memory_order_acquire);
-    if (HelpAny(seen)) continue;
+    if (HelpAny(end, seen)) continue;
     const auto published = [&] { return epoch_.load(std::memory_order_acquire) != seen; };
     if (!SpinUntil(published)) SleepUntilPublished(seen);
   }
 }
 
 // Launches that were left by their owners come last, one at a time.
-bool WorkerPool::HelpAny(uint32_t seen) {
+bool WorkerPool::HelpAny(End end, uint32_t seen) {
   const auto is_left = [](const Slot& slot) { return slot.is_left.load(std::memory_order_relaxed); };
   bool helped = false;
-  for (Slot& slot : slots_) helped |= !is_left(slot) && Help(slot, seen);
-  return helped || std::ranges::any_of(slots_, [&](Slot& slot) { return is_left(slot) && Help(slot, seen); });
+  for (Slot& slot : slots_) helped |= !is_left(slot) && Help(slot, end, seen);
+  return helped ||
+         std::ranges::any_of(slots_, [&](Slot& slot) { return is_left(slot) && Help(slot, end, seen); });
 }
 
-bool WorkerPool::Help(Slot& slot, uint32_t seen) {
+bool WorkerPool::Help(Slot& slot, End end, uint32_t seen) {
   if ((slot.state.load(std::memory_order_relaxed) & kOpen) == 0) return false;
   bool helped = false;
   if ((slot.state.fetch_add(1, std::memory_order_acquire) & kOpen) != 0) {
-    helped = slot.next.load(std::memory_order_relaxed) < slot.work.total &&
-             !slot.stops.load(std::memory_order_relaxed);
-    if (helped) RunAsWorker(slot, seen);
+    helped = slot.HasMore() && !slot.stops.load(std::memory_order_relaxed);
+    if (helped) RunAsWorker(slot, end, seen);
   }
   const uint32_t before = slot.state.fetch_sub(1, std::memory_order_release);
   if ((before & kWaiting) != 0) FutexWake(slot.state, 1);

@@ -2,9 +2,13 @@
 // sleep when idle. Run may be called by any number of threads at once, and returns when all groups have run.
 //
 // A launch is published in one of a few slots. Workers claim ranges of groups with an atomic counter, so a
-// slow or preempted worker delays only its own last range. A slot is reused when no worker is inside
-// it. A launch that was left by its launching thread after a part stays open to workers that no other launch
-// wants: they leave it, after a group, when another one is published.
+// slow or preempted worker delays only its own last range. Half of the workers claim from the first group on,
+// the others from the last one back: so a launch that comes again finds its operands where it left them, in
+// the same worker's cache. A slot is reused when no worker is inside it.
+//
+// A launch that runs in parts is claimed from the first group on only, so that those that are left are a
+// range. After a part that ran out of time it stays open to workers that no other launch wants: they leave
+// it, after a group, when another one is published.
 #pragma once
 
 #include <atomic>
@@ -60,8 +64,12 @@ class WorkerPool {
     const void* const* arguments = nullptr;
     ze_group_count_t groups{};
     uint64_t total = 0;  // groups
-    uint64_t chunk = 0;  // groups claimed at once
+    uint64_t chunk = 1;  // groups of a range
+    bool from_both_ends = false;
+
+    uint64_t ranges() const { return (total + chunk - 1) / chunk; }
   };
+  enum class End { kFront, kBack };
 
   // Written by the owner while closed, read by workers between entering and leaving.
   struct alignas(64) Slot {
@@ -73,7 +81,12 @@ class WorkerPool {
     std::atomic<bool> is_left{false};
     std::atomic<uint64_t> left_ns{0};    // when it left
     std::atomic<uint64_t> helped_ns{0};  // since it was last asked
-    alignas(64) std::atomic<uint64_t> next{0};
+    // The number of ranges claimed; from both ends, those at the back are counted in the upper half.
+    alignas(64) std::atomic<uint64_t> claimed{0};
+
+    bool HasMore() const;
+    // Returns false if no range is left.
+    bool Claim(End end, uint64_t& range);
   };
 
   static void* Scratch();
@@ -82,23 +95,23 @@ class WorkerPool {
   // Prepares `slot` and, unless it is the caller's own, publishes it.
   void Begin(Slot& slot, bool is_shared, uint64_t first, const Work& work);
   void Publish(Slot& slot);
-  // Returns when no worker is inside, and gives a shared slot back. Returns the first group that has not run.
+  // Returns when no worker is inside, and gives a shared slot back. Returns the number of ranges claimed.
   uint64_t Finish(Slot& slot, bool is_shared);
   void Close(Slot& slot);
   // Leaves the slot to workers, if there is room for one more and groups are left.
   bool Leave(Slot& slot);
   // Runs ranges of groups while there are any, `goes_on()` after each, and nobody has stopped the launch.
   template <typename GoesOn>
-  static void RunRanges(Slot& slot, GoesOn&& goes_on);
-  void RunAsWorker(Slot& slot, uint32_t seen);
+  static void RunRanges(Slot& slot, End end, GoesOn&& goes_on);
+  void RunAsWorker(Slot& slot, End end, uint32_t seen);
   // Returns false if time was up.
   static bool RunPartAsOwner(Slot& slot, const xpud_launch_part_desc_t& part);
-  static void RunRange(const Work& work, uint64_t begin, uint64_t end);
+  static void RunRange(const Work& work, uint64_t range);
 
   void StartThreads() ABSL_LOCKS_EXCLUDED(mutex_);  // does nothing if another launch starts them
   void Serve(uint32_t index);
-  bool HelpAny(uint32_t seen);
-  bool Help(Slot& slot, uint32_t seen);
+  bool HelpAny(End end, uint32_t seen);
+  bool Help(Slot& slot, End end, uint32_t seen);
   void SleepUntilPublished(uint32_t seen);
 
   const uint32_t workers_;

@@ -47,6 +47,34 @@ TEST(WorkerPool, EveryGroupRunsOnce) {
   }
 }
 
+struct Ends {
+  std::atomic<bool> first_runs{false}, last_runs{false};
+  std::thread::id first, last;
+};
+
+// The first group waits until the last one runs, and the other way round.
+void MeetAtTheEnds(const void* const* arguments, const uint32_t group[3], void*) {
+  Ends& ends = **static_cast<Ends* const*>(arguments[0]);
+  if (group[0] != 0 && group[0] != 3) return;
+  (group[0] == 0 ? ends.first : ends.last) = std::this_thread::get_id();
+  (group[0] == 0 ? ends.first_runs : ends.last_runs) = true;
+  std::atomic<bool>& other = group[0] == 0 ? ends.last_runs : ends.first_runs;
+  const auto end = std::chrono::steady_clock::now() + 10'000ms;
+  while (!other && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+}
+
+TEST(WorkerPool, AnotherWorkerBeginsWithTheLastGroup) {
+  WorkerPool pool(2);
+  for (int i = 0; i < 20; ++i) {
+    Ends ends;
+    Ends* const pointer = &ends;
+    const void* const arguments[] = {&pointer};
+    pool.Run(MeetAtTheEnds, arguments, {4, 1, 1});
+    EXPECT_EQ(ends.first, std::this_thread::get_id());
+    EXPECT_NE(ends.last, ends.first);
+  }
+}
+
 // A part of a launch from group `next` on, which is then the next one.
 xpud_launch_part_desc_t Part(uint64_t nanoseconds, uint64_t& next) {
   return {XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC, nullptr, nanoseconds, &next, nullptr, nullptr, nullptr, 0};

@@ -213,6 +213,43 @@ TEST_F(ConvolutionTest, StridesPaddingDilation) {
   }
 }
 
+// Some of them are computed as others: from fewer positions of the input, or by the transposed weight.
+TEST_F(ConvolutionTest, KernelsOfOnePosition) {
+  for (const bool last : {false, true}) {
+    for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
+      for (const int64_t stride : {1, 2})
+        Check({.batch = 3,
+               .input_channels = 20,
+               .output_channels = 36,
+               .input = {31, 30},
+               .kernel = {1, 1},
+               .stride = {stride, stride},
+               .type = type,
+               .channels_last = last});
+      Check({.input_channels = 6,
+             .output_channels = 4,
+             .groups = 2,
+             .kernel = {1, 1},
+             .stride = {1, 3},
+             .type = type,
+             .channels_last = last,
+             .bias = false});
+    }
+    Check({.input = {19},
+           .kernel = {1},
+           .stride = {3},
+           .padding = {0},
+           .dilation = {1},
+           .channels_last = last});
+    Check({.input = {5, 6, 7},
+           .kernel = {1, 1, 1},
+           .stride = {1, 2, 2},
+           .padding = {0, 0, 0},
+           .dilation = {1, 1, 1},
+           .channels_last = last});
+  }
+}
+
 TEST_F(ConvolutionTest, Groups) {
   for (const bool last : {false, true}) {
     Check({.input_channels = 4, .output_channels = 6, .groups = 2, .padding = {1, 1}, .channels_last = last});

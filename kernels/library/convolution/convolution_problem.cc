@@ -18,7 +18,7 @@ void SetList(ConvolutionProblem::List& to, const int64_t* from, int spatial, int
 
 }  // namespace
 
-ConvolutionProblem ReadProblem(const OpCall& call, const ops::Convolution& c, ops::DType type) {
+ConvolutionProblem ReadProblem(const ops::Convolution& c, ops::Family direction, ops::DType type) {
   ConvolutionProblem p;
   p.batch = c.batch();
   p.groups = c.groups;
@@ -31,7 +31,7 @@ ConvolutionProblem ReadProblem(const OpCall& call, const ops::Convolution& c, op
   SetList(p.stride, c.stride.data(), c.spatial, 1);
   SetList(p.padding, c.padding.data(), c.spatial, 0);
   SetList(p.dilation, c.dilation.data(), c.spatial, 1);
-  p.direction = call.row->family;
+  p.direction = direction;
   p.type = type;
   return p;
 }

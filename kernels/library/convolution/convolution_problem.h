@@ -43,8 +43,8 @@ struct ConvolutionOperands {
   std::byte* output = nullptr;
 };
 
-// Returns the problem of a call, without bias, for a multiplication in `type`.
-ConvolutionProblem ReadProblem(const OpCall& call, const ops::Convolution& c, ops::DType type);
+// Returns the problem of a convolution or a gradient, without bias, for a multiplication in `type`.
+ConvolutionProblem ReadProblem(const ops::Convolution& c, ops::Family direction, ops::DType type);
 
 // The order of a tensor's dimensions in memory.
 enum class Layout : uint8_t { kContiguous, kChannelsLast };

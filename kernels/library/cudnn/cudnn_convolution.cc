@@ -46,7 +46,7 @@ Layout LayoutOf(std::initializer_list<const Operand*> tensors) {
 Problem ProblemOf(const OpCall& call, const ops::Convolution& c) {
   const ops::DType type = c.result->dtype;
   Problem problem;
-  problem.convolution = convolution::ReadProblem(call, c, type);
+  problem.convolution = convolution::ReadProblem(c, call.row->family, type);
   problem.tf32 = c.allow_tf32 && type == ops::DType::kFloat32;
   problem.deterministic = c.deterministic;
   problem.layout = LayoutOf({c.result, c.input, c.output, c.weight});

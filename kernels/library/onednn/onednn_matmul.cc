@@ -21,7 +21,7 @@ constexpr int64_t kGroupsPerWorker = 4;
 constexpr int64_t kMinPackedBytes = 4096;
 // Packing takes as long as a product of about 160 rows. So products of fewer rows than this share the work of
 // packing their weight, whose uses are then still of about the same length.
-constexpr int64_t kRowsWorthPacking = 512;
+constexpr int64_t kRowsWorthPacking = 1024;
 constexpr int64_t kMaxPackingParts = 4;
 constexpr int64_t kMaxPieceBytes = 64 << 20;  // of a factor, in workspace
 
