@@ -263,6 +263,49 @@ TEST_F(ConvolutionTest, Groups) {
   }
 }
 
+// A channel of the input for each group, in contiguous images on the CPU also row by row.
+TEST_F(ConvolutionTest, Depthwise) {
+  for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64}) {
+    for (const int64_t stride : {1, 2, 3})
+      Check({.input_channels = 5,
+             .output_channels = 5,
+             .groups = 5,
+             .input = {23, 37},
+             .stride = {stride, stride},
+             .padding = {1, 1},
+             .type = type});
+    Check({.input_channels = 3,
+           .output_channels = 9,
+           .groups = 3,
+           .input = {12, 75},
+           .kernel = {5, 2},
+           .stride = {1, 2},
+           .padding = {0, 3},  // more than the kernel reaches
+           .dilation = {2, 3},
+           .type = type});
+  }
+  Check({.input_channels = 4,
+         .output_channels = 4,
+         .groups = 4,
+         .input = {9, 4},
+         .kernel = {7, 7},
+         .padding = {3, 3},
+         .bias = false});
+  Check({.input_channels = 2,
+         .output_channels = 2,
+         .groups = 2,
+         .input = {150, 520},  // several blocks of rows
+         .padding = {1, 0}});
+  Check({.input_channels = 4,
+         .output_channels = 8,
+         .groups = 4,
+         .input = {40},
+         .kernel = {3},
+         .stride = {2},
+         .padding = {1},
+         .dilation = {1}});
+}
+
 TEST_F(ConvolutionTest, OneAndThreeSpatialDimensions) {
   for (const bool last : {false, true}) {
     Check({.input = {20},

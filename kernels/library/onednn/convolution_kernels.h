@@ -14,6 +14,8 @@ class ConvolutionKernels {
   // `sibling`: any kernel of the module.
   ConvolutionKernels(KernelStore& store, const Kernel& sibling);
 
+  const Kernel& any() const { return *parts_; }  // of the module
+
   // If `packed` is not null, it has the weight, and operands.weight is not used.
   void LaunchParts(const LaidConvolution& laid, const ConvolutionPlan& plan,
                    const ConvolutionOperands& operands, PackedConvolution* packed, uint32_t parts_per_group,

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/library/convolution/depthwise.h"
 #include "kernels/library/host_modules.h"
 #include "kernels/library/onednn/convolution_kernels.h"
 #include "kernels/library/plan_table.h"
@@ -111,6 +112,7 @@ constexpr xpud_host_kernel_t kKernels[] = {
     {kConvolutionEntries[1], RunConvolutionAdd, 2, kConvolutionAddSizes},
     {kConvolutionEntries[2], RunConvolutionPack, 3, kConvolutionPackSizes},
     {kConvolutionEntries[3], RunConvolutionUnpack, 3, kConvolutionPackSizes},
+    {convolution::kDepthwiseEntry, convolution::RunDepthwise, 2, convolution::kDepthwiseSizes},
 };
 
 }  // namespace

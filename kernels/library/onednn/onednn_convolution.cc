@@ -253,6 +253,7 @@ OnednnConvolution::OnednnConvolution(KernelStore& store, Planner& maps, Planner&
       own_(own),
       kernels_(store,
                *store.Add({ModuleImage::Format::kHost, std::string(kOnednnModule)}, kConvolutionEntries[0])),
+      depthwise_(store, kernels_.any()),
       workers_(std::max(1, workers)),
       elsewhere_(elsewhere),
       packed_(DefaultPackedBytes() / 2) {}
@@ -277,6 +278,7 @@ absl::StatusOr<Readiness> OnednnConvolution::Plan(const OpCall& call, Workspace 
   const bool served = c.result->dtype != ops::DType::kFloat64 && c.input->numel() > 0 &&
                       c.output->numel() > 0 && c.weight->numel() > 0 && IsDistinct(*c.weight);
   if (!served) return own_.Plan(call, workspace, launches);
+  if (depthwise_.Plan(c, call.row->family, workers_, launches)) return Readiness::kReady;
   // oneDNN may have a convolution, but not its gradients, in a type that this CPU multiplies; in f32 it has
   // all.
   const ops::DType native = ComputedIn(c.result->dtype);

@@ -5,6 +5,7 @@
 
 #include "kernels/api/kernel_store.h"
 #include "kernels/api/planner.h"
+#include "kernels/library/convolution/depthwise.h"
 #include "kernels/library/onednn/convolution_kernels.h"
 
 namespace xpud::kernels::onednn {
@@ -29,6 +30,7 @@ class OnednnConvolution : public Planner {
   Planner& maps_;
   Planner& own_;
   const ConvolutionKernels kernels_;
+  const convolution::Depthwise depthwise_;
   const int workers_;
   const bool elsewhere_;
   PackedWeightCache packed_;

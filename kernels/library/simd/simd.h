@@ -1,6 +1,6 @@
 // Vector code that is compiled once for each instruction set (x86-64-v4, -v3, and the baseline; attention of
 // bf16 also for v4 with AMX or AVX512-BF16) and chosen at run time: a blocked matrix product, the epilogue of
-// a product, strided copies, and panels. Pure functions; thread-safe.
+// a product, strided copies, panels, and depthwise convolutions. Pure functions; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -79,6 +79,30 @@ struct Panel {
   void* target = nullptr;
 };
 
+// Rows of one plane of a depthwise convolution, in f32: out[y][x] = bias + sum over t of weights[t] times the
+// input at the place of tap t. Planes are without gaps; outside of its plane the input is 0.
+struct PlaneRows {
+  // Elements that a phase must have beyond its positions, for vectors that reach beyond the last output.
+  static constexpr int64_t kSlack = 16;
+
+  ops::DType dtype = ops::DType::kFloat32;  // of in and out: f32, bf16 or f16
+  const void* in = nullptr;
+  int64_t in_size[2] = {}, stride[2] = {}, padding[2] = {};
+  void* out = nullptr;
+  int64_t out_columns = 0;
+  int64_t first_row = 0, rows = 0;  // of out, computed by this call
+  bool clears = true;  // unless the last call with this scratch was for the same rows of another plane
+  float bias = 0;
+  int64_t taps = 0, reach = 0;  // elements of the kernel, and rows of the input that an output row spans
+  const float* weights = nullptr;
+  // In scratch, a row of the input has stride[1] phases of phase_floats: phase p has its phase_positions
+  // positions p, p + stride[1], .. from the padding's first on. offsets[t]: of tap t from an output's first
+  // row and column.
+  int64_t phase_positions = 0, phase_floats = 0;
+  const int64_t* offsets = nullptr;
+  float* scratch = nullptr;  // ((rows - 1) * stride[0] + reach) * stride[1] * phase_floats
+};
+
 struct AttentionFunctions {
   void (*attend)(const AttentionTile& tile);
   size_t (*scratch)(const AttentionTile& tile);  // bytes of scratch that `attend` needs
@@ -95,6 +119,7 @@ struct Functions {
   void (*finish)(const Epilogue& epilogue);
   void (*gather)(const Gather& gather);
   void (*pack)(const Panel& panel);
+  void (*convolve)(const PlaneRows& rows);
   AttentionFunctions attention, attention_bf16;
 
   const AttentionFunctions& AttentionOf(ops::DType dtype) const {
