@@ -40,6 +40,7 @@ RULES = (
     Rule("proto/", ("proto/",)),
     Rule("proto/base/", ("proto/base/",), ("Level Zero",)),  # ze_ext.h
     Rule("proto/ops/", ("proto/base/", "proto/ops/")),
+    Rule("proto/loops/", ("proto/base/", "proto/ops/", "proto/loops/")),
     Rule("proto/control/", ("proto/",), ("gRPC",)),
     Rule("proto/remote/", ("proto/",), ("gRPC",)),
     Rule("sdk/", ("sdk/client/", "sdk/include/", "xpud/", "proto/base/", "proto/ops/", "proto/wire/", "proto/transport/")),
@@ -54,7 +55,7 @@ RULES = (
     Rule("sdk/torch/csrc/fallback/", (*SHIM, "sdk/torch/csrc/fallback/", "sdk/torch/csrc/engines/", "sdk/torch/csrc/call/", "sdk/torch/csrc/runtime/"), ("PyTorch",)),
     Rule("sdk/torch/csrc/table/", (*SHIM, "sdk/torch/csrc/table/", "sdk/torch/csrc/fallback/", "sdk/torch/csrc/engines/", "sdk/torch/csrc/call/", "sdk/torch/csrc/runtime/"), ("PyTorch",)),
     Rule("sdk/torch/csrc/ops/", (*SHIM, "sdk/torch/csrc/ops/", "sdk/torch/csrc/fallback/", "sdk/torch/csrc/engines/", "sdk/torch/csrc/call/", "sdk/torch/csrc/runtime/"), ("PyTorch",)),
-    Rule("kernels/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM",)),
+    Rule("kernels/", ("kernels/", "proto/base/", "proto/loops/", "proto/ops/"), ("LLVM",)),
     Rule("kernels/api/", ("kernels/api/", "proto/base/", "proto/ops/")),
     Rule("kernels/compiler/", ("kernels/api/", "kernels/compiler/", "proto/base/", "proto/ops/"), ("LLVM",)),
     Rule("kernels/families/", ("kernels/api/", "kernels/compiler/", "kernels/families/", "proto/base/", "proto/ops/"), ("LLVM",)),

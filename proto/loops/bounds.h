@@ -1,0 +1,76 @@
+// Bounds of a body's index expressions for the sizes of a call.
+//
+// Expressions are brought into the form constant + sum of coefficient * atom, in which equal atoms cancel. An
+// atom is an iterator, an indirect index, or an operation that does not distribute over sums. Parts that were
+// taken from each other are joined: c * (x // c) + x % c is x, for intervals alone would lose that both
+// depend on x.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "proto/loops/kernel.h"
+
+namespace xpud::loops {
+
+// low <= value <= high. Unknown: an intermediate result may exceed 64 bits.
+struct Interval {
+  bool known = false;
+  int64_t low = 0, high = 0;
+  bool operator==(const Interval&) const = default;
+};
+
+class Bounds {
+ public:
+  // REQUIRES: the body is checked (CheckKernel), and there are as many sizes as the kernel says.
+  Bounds(const Body& body, std::span<const int64_t> sizes);
+
+  // Of a node, while all iterators are inside their extents and all indirect indices inside their bounds. A
+  // divisor less than 1 is unknown, and so is what uses it.
+  Interval Of(uint32_t node) const { return nodes_[node].interval; }
+  // The extent of a dimension; unknown or negative if the sizes make it so.
+  Interval Extent(size_t dimension) const { return Of(body_.extents[dimension]); }
+
+ private:
+  struct Term {
+    uint32_t atom = 0;
+    int64_t coefficient = 0;
+    bool operator==(const Term&) const = default;
+  };
+  struct Linear {
+    int64_t constant = 0;
+    std::vector<Term> terms;  // by atom, none is 0
+    bool operator==(const Linear&) const = default;
+  };
+  struct Atom {
+    IndexOp op = IndexOp::kIterator;
+    uint32_t number = 0;  // kIterator, kIndirect
+    Linear a = {}, b = {};  // operands
+    int64_t divisor = 0;  // kFloorDiv, kMod: of a
+    Interval interval = {};
+  };
+  struct Value {
+    Linear linear = {};
+    Interval interval = {};
+  };
+
+  Value Compute(const IndexNode& node, std::span<const int64_t> sizes);
+  Value Leaf(Atom atom);
+  Value Constant(int64_t constant) const;
+  Value Sum(const Linear& a, const Linear& b);
+  Value Product(const Value& a, const Value& b);
+  Value Divide(const Value& a, int64_t divisor, bool remainder);
+  Value Other(IndexOp op, const Value& a, const Value& b);
+  // Adds factor * from; returns false if that exceeds 64 bits or the number of terms allowed.
+  static bool Add(Linear& to, const Linear& from, int64_t factor);
+  bool Join(Linear& linear);
+  Interval IntervalOf(const Linear& linear) const;
+  Value Made(Linear linear);
+
+  const Body& body_;
+  std::vector<Atom> atoms_;
+  std::vector<Value> nodes_;
+};
+
+}  // namespace xpud::loops

@@ -1,0 +1,171 @@
+#include "proto/loops/bounds.h"
+
+#include <cstdlib>
+#include <limits>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "proto/loops/call_check.h"
+#include "proto/loops/check.h"
+#include "proto/loops/testing/builder.h"
+
+namespace xpud::loops {
+namespace {
+
+using testing::BodyBuilder;
+
+Interval Known(int64_t low, int64_t high) { return {true, low, high}; }
+
+TEST(Bounds, OfSumsAndProducts) {
+  BodyBuilder b;
+  const uint32_t i = b.Dimension(b.Size(0)), j = b.Dimension(b.Number(5));
+  const uint32_t flat = b.Add(b.Mul(i, b.Number(5)), j),
+                 mirrored = b.Add(b.Number(4), b.Mul(j, b.Number(-1)));
+  const uint32_t none = b.Add(flat, b.Mul(flat, b.Number(-1))), square = b.Mul(i, i);
+  const int64_t sizes[] = {7};
+  const Bounds bounds(b.body, sizes);
+  EXPECT_EQ(bounds.Of(flat), Known(0, 34));
+  EXPECT_EQ(bounds.Of(mirrored), Known(0, 4));
+  EXPECT_EQ(bounds.Of(none), Known(0, 0)) << "equal atoms cancel";
+  EXPECT_EQ(bounds.Of(square), Known(0, 36));
+}
+
+TEST(Bounds, WhatWasTakenApartIsJoined) {
+  BodyBuilder b;
+  const uint32_t i = b.Dimension(b.Number(100));
+  const uint32_t two = b.Add(b.Mul(b.Div(i, 64), b.Number(64)), b.Mod(i, 64));
+  const uint32_t low = b.Add(b.Mod(i, 5), b.Mul(b.Mod(b.Div(i, 5), 4), b.Number(5)));
+  const uint32_t three = b.Add(low, b.Mul(b.Div(i, 20), b.Number(20)));
+  const uint32_t shifted =
+      b.Add(b.Mul(b.Div(b.Add(i, b.Number(3)), 8), b.Number(8)), b.Mod(b.Add(i, b.Number(3)), 8));
+  const uint32_t quarters = b.Div(b.Div(i, 5), 20),
+                 even = b.Div(b.Add(b.Mul(i, b.Number(4)), b.Mod(i, 3)), 4);
+  const Bounds bounds(b.body, {});
+  EXPECT_EQ(bounds.Of(two), Known(0, 99));
+  EXPECT_EQ(bounds.Of(low), Known(0, 19));
+  EXPECT_EQ(bounds.Of(three), Known(0, 99));
+  EXPECT_EQ(bounds.Of(shifted), Known(3, 102));
+  EXPECT_EQ(bounds.Of(quarters), Known(0, 0));
+  EXPECT_EQ(bounds.Of(even), Known(0, 99));
+}
+
+TEST(Bounds, TooLargeNumbersAreUnknown) {
+  BodyBuilder b;
+  const int64_t large = std::numeric_limits<int64_t>::max();
+  const uint32_t i = b.Dimension(b.Size(0));
+  const uint32_t twice = b.Mul(i, b.Number(large)), one_more = b.Add(b.Number(large), b.Number(1)),
+                 divided = b.Div(twice, 3),
+                 lowest = b.Node(IndexOp::kAbs, b.Number(std::numeric_limits<int64_t>::min()));
+  const uint32_t by_size = b.Node(IndexOp::kFloorDiv, i, b.Size(1));
+  const int64_t sizes[] = {3, 0};
+  const Bounds bounds(b.body, sizes);
+  for (const uint32_t each : {twice, one_more, divided, lowest}) EXPECT_FALSE(bounds.Of(each).known) << each;
+  EXPECT_FALSE(bounds.Of(by_size).known) << "divided by 0";
+}
+
+int64_t Evaluate(const Body& body, uint32_t node, const std::vector<int64_t>& at,
+                 std::span<const int64_t> sizes) {
+  const IndexNode& n = body.indices[node];
+  const auto a = [&] { return Evaluate(body, n.a, at, sizes); };
+  const auto b = [&] { return Evaluate(body, n.b, at, sizes); };
+  switch (n.op) {
+    case IndexOp::kConstant:
+      return n.constant;
+    case IndexOp::kIterator:
+      return at[n.a];
+    case IndexOp::kSize:
+      return sizes[n.a];
+    case IndexOp::kIndirect:
+      std::abort();
+    case IndexOp::kAdd:
+      return a() + b();
+    case IndexOp::kMul:
+      return a() * b();
+    case IndexOp::kFloorDiv:
+      return a() / b() - (a() % b() < 0);
+    case IndexOp::kMod:
+      return (a() % b() + b()) % b();
+    case IndexOp::kMin:
+      return std::min(a(), b());
+    case IndexOp::kMax:
+      return std::max(a(), b());
+    case IndexOp::kAbs:
+      return std::abs(a());
+  }
+  std::abort();
+}
+
+// Each value of each node is within its bounds, and where all are inside of an operand, most are proved to
+// be.
+TEST(Bounds, HoldForEveryPosition) {
+  testing::RandomKernels random(3);
+  int inside = 0, proved = 0;
+  for (int k = 0; k < 3000; ++k) {
+    const Kernel kernel = random.Next();
+    const Body& body = kernel.bodies[0];
+    const int64_t sizes[] = {1 + random.Below(6), 1 + random.Below(6)}, elements[] = {1 + random.Below(60)};
+    const Bounds bounds(body, sizes);
+    const absl::StatusOr<KernelInfo> info = CheckKernel(kernel);
+    ASSERT_TRUE(info.ok()) << info.status();
+    const absl::StatusOr<CallInfo> call = CheckCall(kernel, *info, sizes, elements);
+    ASSERT_TRUE(call.ok()) << call.status();
+    for (uint32_t node = 0; node < body.indices.size(); ++node) {
+      const Interval interval = bounds.Of(node);
+      bool all_inside = true;
+      std::vector<int64_t> at(body.extents.size());
+      for (bool more = true; more;) {
+        const int64_t value = Evaluate(body, node, at, sizes);
+        if (interval.known) {
+          ASSERT_GE(value, interval.low);
+          ASSERT_LE(value, interval.high);
+        }
+        all_inside &= value >= 0 && value < elements[0];
+        more = false;
+        for (size_t d = 0; d < at.size() && !more; ++d) {
+          more = ++at[d] < call->bodies[0].extents[d];
+          if (!more) at[d] = 0;
+        }
+      }
+      const bool guarded = call->bodies[0].guarded[2 * node + 1];  // its store
+      ASSERT_TRUE(guarded || all_inside) << "node " << node << " is outside and not guarded";
+      inside += all_inside;
+      proved += !guarded;
+    }
+  }
+  EXPECT_GT(proved, inside * 9 / 10) << "of " << inside;
+}
+
+TEST(CallCheck, SizesAndElementsDecide) {
+  const Kernel kernel = testing::Softmax();
+  const absl::StatusOr<KernelInfo> info = CheckKernel(kernel);
+  ASSERT_TRUE(info.ok()) << info.status();
+  const auto check = [&](std::vector<int64_t> sizes, std::vector<int64_t> elements) {
+    return CheckCall(kernel, *info, sizes, elements);
+  };
+  const absl::StatusOr<CallInfo> call = check({3, 40}, {120, 119});
+  ASSERT_TRUE(call.ok()) << call.status();
+  EXPECT_FALSE(call->bodies[0].guarded[0]);
+  EXPECT_TRUE(call->bodies[0].guarded[6]) << "an element is missing";
+  EXPECT_GT(call->operations, 120 * 10);
+  EXPECT_TRUE(check({0, 40}, {0, 0}).ok());
+  EXPECT_EQ(check({-1, 40}, {1, 1}).status().message(), "loop kernel, body 0: dimension 0 has -1 positions");
+  EXPECT_EQ(check({int64_t{1} << 40, 1 << 20}, {1, 1}).status().message(),
+            "loop kernel, body 0: more than 281474976710656 positions");
+  EXPECT_FALSE(check({3}, {1, 1}).ok());
+}
+
+TEST(CallCheck, IndirectIndicesAreInsideTheirBound) {
+  const Kernel kernel = testing::MaskedGather();
+  const absl::StatusOr<KernelInfo> info = CheckKernel(kernel);
+  ASSERT_TRUE(info.ok()) << info.status();
+  const int64_t sizes[] = {10, 50};
+  for (const int64_t table : {49, 50}) {
+    const int64_t elements[] = {table, 10, 10, 10};
+    const absl::StatusOr<CallInfo> call = CheckCall(kernel, *info, sizes, elements);
+    ASSERT_TRUE(call.ok()) << call.status();
+    EXPECT_EQ(call->bodies[0].guarded[5], table < 50) << table;
+  }
+}
+
+}  // namespace
+}  // namespace xpud::loops
