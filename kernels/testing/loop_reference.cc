@@ -11,6 +11,7 @@
 #include "proto/base/check.h"
 #include "proto/base/status_macros.h"
 #include "proto/loops/call_check.h"
+#include "proto/loops/testing/evaluate.h"
 #include "proto/ops/formula/expression.h"
 
 namespace xpud::kernels {
@@ -19,8 +20,6 @@ namespace {
 using formula::Node;
 using formula::Op;
 using formula::Variable;
-using loops::IndexNode;
-using loops::IndexOp;
 using loops::kNone;
 using loops::Reduction;
 using loops::Statement;
@@ -190,43 +189,17 @@ class LoopReference::BodyRun {
     return true;
   }
 
-  int64_t Iterator(size_t dimension, int64_t position) const {
-    const bool reduced = dimension >= body_.outer;
-    const size_t end = reduced ? extents_.size() : body_.outer;
-    int64_t rest = reduced ? position : point_;
-    for (size_t d = end; --d > dimension;) rest /= extents_[d];
-    return rest % extents_[dimension];
-  }
-
   int64_t Index(uint32_t at, int64_t position) const {
-    const IndexNode& node = body_.indices[at];
-    const auto a = [&] { return Index(node.a, position); };
-    const auto b = [&] { return Index(node.b, position); };
-    switch (node.op) {
-      case IndexOp::kConstant:
-        return node.constant;
-      case IndexOp::kIterator:
-        return Iterator(node.a, position);
-      case IndexOp::kSize:
-        return sizes_[node.a];
-      case IndexOp::kIndirect:
-        return static_cast<int64_t>(ValueOf(node.a, position));
-      case IndexOp::kAdd:
-        return a() + b();
-      case IndexOp::kMul:
-        return a() * b();
-      case IndexOp::kFloorDiv:
-        return static_cast<int64_t>(std::floor(static_cast<Exact>(a()) / static_cast<Exact>(b())));
-      case IndexOp::kMod:
-        return (a() % b() + b()) % b();
-      case IndexOp::kMin:
-        return std::min(a(), b());
-      case IndexOp::kMax:
-        return std::max(a(), b());
-      case IndexOp::kAbs:
-        return std::abs(a());
+    std::vector<int64_t> iterators(extents_.size());
+    for (size_t d = extents_.size(), outer = body_.outer, rest = static_cast<size_t>(position); d-- > 0;) {
+      if (d + 1 == outer) rest = static_cast<size_t>(point_);
+      iterators[d] = static_cast<int64_t>(rest) % extents_[d];
+      rest /= static_cast<size_t>(extents_[d]);
     }
-    return 0;
+    const auto indirect = [&](uint32_t statement) {
+      return static_cast<int64_t>(ValueOf(statement, position));
+    };
+    return loops::testing::Evaluate(body_, at, {iterators, sizes_, indirect});
   }
 
   void Fail(size_t statement, int64_t index) {

@@ -45,9 +45,9 @@ class Bounds {
   };
   struct Atom {
     IndexOp op = IndexOp::kIterator;
-    uint32_t number = 0;  // kIterator, kIndirect
+    uint32_t number = 0;    // kIterator, kIndirect
     Linear a = {}, b = {};  // operands
-    int64_t divisor = 0;  // kFloorDiv, kMod: of a
+    int64_t divisor = 0;    // kFloorDiv, kMod: of a
     Interval interval = {};
   };
   struct Value {

@@ -1,6 +1,5 @@
 #include "proto/loops/bounds.h"
 
-#include <cstdlib>
 #include <limits>
 #include <vector>
 
@@ -8,6 +7,7 @@
 #include "proto/loops/call_check.h"
 #include "proto/loops/check.h"
 #include "proto/loops/testing/builder.h"
+#include "proto/loops/testing/evaluate.h"
 
 namespace xpud::loops {
 namespace {
@@ -63,38 +63,6 @@ TEST(Bounds, TooLargeNumbersAreUnknown) {
   EXPECT_FALSE(bounds.Of(by_size).known) << "divided by 0";
 }
 
-int64_t Evaluate(const Body& body, uint32_t node, const std::vector<int64_t>& at,
-                 std::span<const int64_t> sizes) {
-  const IndexNode& n = body.indices[node];
-  const auto a = [&] { return Evaluate(body, n.a, at, sizes); };
-  const auto b = [&] { return Evaluate(body, n.b, at, sizes); };
-  switch (n.op) {
-    case IndexOp::kConstant:
-      return n.constant;
-    case IndexOp::kIterator:
-      return at[n.a];
-    case IndexOp::kSize:
-      return sizes[n.a];
-    case IndexOp::kIndirect:
-      std::abort();
-    case IndexOp::kAdd:
-      return a() + b();
-    case IndexOp::kMul:
-      return a() * b();
-    case IndexOp::kFloorDiv:
-      return a() / b() - (a() % b() < 0);
-    case IndexOp::kMod:
-      return (a() % b() + b()) % b();
-    case IndexOp::kMin:
-      return std::min(a(), b());
-    case IndexOp::kMax:
-      return std::max(a(), b());
-    case IndexOp::kAbs:
-      return std::abs(a());
-  }
-  std::abort();
-}
-
 // Each value of each node is within its bounds, and where all are inside of an operand, most are proved to
 // be.
 TEST(Bounds, HoldForEveryPosition) {
@@ -113,19 +81,15 @@ TEST(Bounds, HoldForEveryPosition) {
       const Interval interval = bounds.Of(node);
       bool all_inside = true;
       std::vector<int64_t> at(body.extents.size());
-      for (bool more = true; more;) {
-        const int64_t value = Evaluate(body, node, at, sizes);
+      const auto indirect = [](uint32_t) { return int64_t{0}; };
+      do {
+        const int64_t value = testing::Evaluate(body, node, {at, sizes, indirect});
         if (interval.known) {
           ASSERT_GE(value, interval.low);
           ASSERT_LE(value, interval.high);
         }
         all_inside &= value >= 0 && value < elements[0];
-        more = false;
-        for (size_t d = 0; d < at.size() && !more; ++d) {
-          more = ++at[d] < call->bodies[0].extents[d];
-          if (!more) at[d] = 0;
-        }
-      }
+      } while (testing::Next(at, call->bodies[0].extents));
       const bool guarded = call->bodies[0].guarded[2 * node + 1];  // its store
       ASSERT_TRUE(guarded || all_inside) << "node " << node << " is outside and not guarded";
       inside += all_inside;
@@ -152,6 +116,20 @@ TEST(CallCheck, SizesAndElementsDecide) {
   EXPECT_EQ(check({int64_t{1} << 40, 1 << 20}, {1, 1}).status().message(),
             "loop kernel, body 0: more than 281474976710656 positions");
   EXPECT_FALSE(check({3}, {1, 1}).ok());
+}
+
+TEST(CallCheck, DivisorsAreAtLeastOne) {
+  BodyBuilder b;
+  const uint32_t i = b.Dimension(b.Size(0));
+  b.Store(0, b.Node(IndexOp::kFloorDiv, i, b.Size(1)), b.Real(0));
+  const Kernel kernel = {.operands = {{DType::kFloat32, Role::kWritten}}, .sizes = 2, .bodies = {b.body}};
+  const absl::StatusOr<KernelInfo> info = CheckKernel(kernel);
+  ASSERT_TRUE(info.ok()) << info.status();
+  const int64_t elements[] = {4}, two[] = {8, 2}, none[] = {8, 0}, empty[] = {0, 0};
+  EXPECT_TRUE(CheckCall(kernel, *info, two, elements).ok());
+  EXPECT_TRUE(CheckCall(kernel, *info, empty, elements).ok()) << "nothing is divided";
+  EXPECT_EQ(CheckCall(kernel, *info, none, elements).status().message(),
+            "loop kernel, body 0: index node 3 divides by 0, at least 1 is needed");
 }
 
 TEST(CallCheck, IndirectIndicesAreInsideTheirBound) {

@@ -1,5 +1,6 @@
 #include "proto/loops/call_check.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -59,6 +60,20 @@ absl::StatusOr<std::vector<int64_t>> ExtentsOf(const Body& body, const Bounds& b
   return extents;
 }
 
+// Divisors are expressions of constants and sizes.
+absl::Status CheckDivisors(const Body& body, const Bounds& bounds, size_t number) {
+  for (size_t i = 0; i < body.indices.size(); ++i) {
+    const IndexNode& node = body.indices[i];
+    if (node.op != IndexOp::kFloorDiv && node.op != IndexOp::kMod) continue;
+    const Interval divisor = bounds.Of(node.b);
+    if (divisor.known && divisor.low >= 1) continue;
+    const std::string found = divisor.known ? absl::StrCat(divisor.low) : "no 64-bit number";
+    return absl::InvalidArgumentError(absl::StrCat("loop kernel, body ", number, ": index node ", i,
+                                                   " divides by ", found, ", at least 1 is needed"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<CallInfo> CheckCall(const Kernel& kernel, const KernelInfo& info,
@@ -78,6 +93,7 @@ absl::StatusOr<CallInfo> CheckCall(const Kernel& kernel, const KernelInfo& info,
       all *= static_cast<double>(made.extents[d]);
       if (d < body.outer) outer *= static_cast<double>(made.extents[d]);
     }
+    if (all > 0) RETURN_IF_ERROR(CheckDivisors(body, bounds, b));
     for (size_t i = 0; i < body.statements.size(); ++i) {
       const Statement& s = body.statements[i];
       const bool is_inner = info.bodies[b].statements[i].is_inner || s.kind == StatementKind::kReduce;
