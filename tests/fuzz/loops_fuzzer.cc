@@ -20,7 +20,7 @@ namespace {
 
 using loops::kNone;
 
-constexpr int64_t kMostPositions = 512;
+constexpr int64_t kMaxPositionsTried = 512;
 constexpr size_t kChoices = 8;
 
 class Call {
@@ -44,8 +44,8 @@ class Call {
   void CheckBody(const loops::Body& body, const loops::BodyCall& call) const {
     int64_t positions = 1;
     for (const int64_t extent : call.extents)
-      positions = std::min(positions * std::min(extent, kMostPositions + 1), kMostPositions + 1);
-    if (positions == 0 || positions > kMostPositions) return;
+      positions = std::min(positions * std::min(extent, kMaxPositionsTried + 1), kMaxPositionsTried + 1);
+    if (positions == 0 || positions > kMaxPositionsTried) return;
     std::vector<int64_t> at(call.extents.size());
     do {
       Position(*this, body, at).Check(call);

@@ -55,13 +55,13 @@ RULES = (
     Rule("sdk/torch/csrc/fallback/", (*SHIM, "sdk/torch/csrc/fallback/", "sdk/torch/csrc/engines/", "sdk/torch/csrc/call/", "sdk/torch/csrc/runtime/"), ("PyTorch",)),
     Rule("sdk/torch/csrc/table/", (*SHIM, "sdk/torch/csrc/table/", "sdk/torch/csrc/fallback/", "sdk/torch/csrc/engines/", "sdk/torch/csrc/call/", "sdk/torch/csrc/runtime/"), ("PyTorch",)),
     Rule("sdk/torch/csrc/ops/", (*SHIM, "sdk/torch/csrc/ops/", "sdk/torch/csrc/fallback/", "sdk/torch/csrc/engines/", "sdk/torch/csrc/call/", "sdk/torch/csrc/runtime/"), ("PyTorch",)),
-    Rule("kernels/", ("kernels/", "proto/base/", "proto/loops/", "proto/ops/"), ("LLVM",)),
+    Rule("kernels/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM",)),
     Rule("kernels/api/", ("kernels/api/", "proto/base/", "proto/ops/")),
     Rule("kernels/compiler/", ("kernels/api/", "kernels/compiler/", "proto/base/", "proto/ops/"), ("LLVM",)),
     Rule("kernels/families/", ("kernels/api/", "kernels/compiler/", "kernels/families/", "proto/base/", "proto/ops/"), ("LLVM",)),
     Rule("kernels/library/", ("kernels/api/", "kernels/library/", "proto/base/", "proto/ops/"), ("oneDNN", "Level Zero")),  # the HOST module ABI
     Rule("kernels/library/testing/", ("kernels/", "proto/base/", "proto/ops/"), ("Level Zero",)),
-    Rule("kernels/testing/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM", "Level Zero")),  # runs kernels like a device
+    Rule("kernels/testing/", ("kernels/", "proto/base/", "proto/loops/", "proto/ops/"), ("LLVM", "Level Zero")),  # runs kernels like a device
     Rule("drivers/frontend/", ("drivers/frontend/", "proto/base/"), ("Level Zero",)),
     Rule("drivers/cpu/", ("drivers/frontend/", "drivers/cpu/", "proto/base/"), ("Level Zero",)),
     Rule("drivers/cuda/", ("drivers/frontend/", "drivers/cuda/", "proto/base/"), ("Level Zero",)),
