@@ -29,10 +29,7 @@ struct Rows {
   }
 };
 
-// A list of the call in the problem: a single spatial dimension is the second of two.
-std::array<int64_t, 2> TwoOf(const int64_t* from, int spatial, int64_t other) {
-  return spatial == 1 ? std::array{other, from[0]} : std::array{from[0], from[1]};
-}
+std::array<int64_t, 2> FirstTwo(const ConvolutionProblem::List& list) { return {list[0], list[1]}; }
 
 bool IsServed(const ops::Convolution& c, ops::Family direction) {
   const ops::DType type = c.result->dtype;
@@ -64,14 +61,15 @@ DepthwiseProblem ReadDepthwise(const ops::Convolution& c, ops::Family direction)
   p.batch = c.batch();
   p.channels = to.sizes[1];
   p.per_group = c.output_channels() / c.groups;
-  const auto spatial = TwoOf(c.weight->strides.data() + 2, c.spatial, 0);
-  p.weight_strides = {c.weight->strides[0], spatial[0], spatial[1]};
-  p.in = TwoOf(from.sizes.data() + 2, c.spatial, 1);
-  p.out = TwoOf(to.sizes.data() + 2, c.spatial, 1);
-  p.kernel = TwoOf(c.weight->sizes.data() + 2, c.spatial, 1);
-  p.stride = TwoOf(c.stride.data(), c.spatial, 1);
-  p.padding = TwoOf(c.padding.data(), c.spatial, 0);
-  p.dilation = TwoOf(c.dilation.data(), c.spatial, 1);
+  const int64_t* const strides = c.weight->strides.data();
+  p.weight_strides = {strides[0], c.spatial == 1 ? 0 : strides[2], strides[c.spatial + 1]};
+  const ConvolutionProblem problem = ReadProblem(c, direction, p.type);
+  p.in = FirstTwo(forward ? problem.input : problem.output);
+  p.out = FirstTwo(forward ? problem.output : problem.input);
+  p.kernel = FirstTwo(problem.kernel);
+  p.stride = FirstTwo(problem.stride);
+  p.padding = FirstTwo(problem.padding);
+  p.dilation = FirstTwo(problem.dilation);
   for (size_t d = 0; d < 2 && !forward; ++d) p.padding[d] = (p.kernel[d] - 1) * p.dilation[d] - p.padding[d];
   return p;
 }
