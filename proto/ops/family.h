@@ -88,6 +88,8 @@ struct FamilyDescriptor {
   // size. It may name others: `check` allows all that are possible, and a kernel stays in its output whatever
   // its inputs hold.
   std::string_view sized_by = {};
+  // A call runs a kernel that its client has defined (Call::kernel). Without it, a sample is checked alone.
+  bool runs_kernel = false;
   // Returns InvalidArgument with what was found and what is allowed. Counts, presence, attributes and index
   // types are checked before (proto/ops/check.h). A kernel of a call that passes stays within its operands.
   absl::Status (*check)(const Call& call) = nullptr;

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "proto/ops/op_table.h"
 
@@ -31,6 +33,13 @@ struct Operand {
   }
 };
 
+// A kernel that a client has defined, and its call, as the rules of ops see them.
+struct KernelOfCall {
+  std::string_view name;      // its client's, for people
+  std::vector<bool> updated;  // of each output: it depends on what it held
+  double operations = 0;      // see CostOf
+};
+
 struct Call {
   const Row* row = nullptr;
   DType compute = DType::kFloat32;  // maps and reductions: the promoted type
@@ -44,6 +53,8 @@ struct Call {
   // never fault on an index.
   uint64_t* error_word = nullptr;
   std::span<const uint16_t> lists = {};  // lengths of the tensor lists, outputs' lists first
+  // Set by the daemon, for families that run one. A loops::DefinedCall (proto/loops/definition.h).
+  const KernelOfCall* kernel = nullptr;
 };
 
 }  // namespace xpud::ops

@@ -81,6 +81,7 @@ void SetOutputLike(Operand& out, const Operand& like) {
 }
 
 bool IsUpdated(const Call& call, size_t output) {
+  if (call.kernel != nullptr) return call.kernel->updated[output];
   size_t first = 0;  // output of the parameter
   const uint16_t* length = call.lists.data();
   for (const Parameter& parameter : DescriptorOf(*call.row).outputs) {

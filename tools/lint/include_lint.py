@@ -59,6 +59,7 @@ RULES = (
     Rule("kernels/api/", ("kernels/api/", "proto/base/", "proto/ops/")),
     Rule("kernels/compiler/", ("kernels/api/", "kernels/compiler/", "proto/base/", "proto/ops/"), ("LLVM",)),
     Rule("kernels/families/", ("kernels/api/", "kernels/compiler/", "kernels/families/", "proto/base/", "proto/ops/"), ("LLVM",)),
+    Rule("kernels/loops/", ("kernels/api/", "kernels/compiler/", "kernels/families/", "kernels/loops/", "proto/base/", "proto/loops/", "proto/ops/"), ("LLVM",)),
     Rule("kernels/library/", ("kernels/api/", "kernels/library/", "proto/base/", "proto/ops/"), ("oneDNN", "Level Zero")),  # the HOST module ABI
     Rule("kernels/library/testing/", ("kernels/", "proto/base/", "proto/ops/"), ("Level Zero",)),
     Rule("kernels/testing/", ("kernels/", "proto/base/", "proto/loops/", "proto/ops/"), ("LLVM", "Level Zero")),  # runs kernels like a device
