@@ -42,7 +42,7 @@ LoopEmission::LoopEmission(const LoopVariant& variant, const LoopArguments<Emitt
       body_(variant.body()),
       args_(arguments),
       e_(emitter),
-      passes_(body_, variant.info()),
+      passes_(body_, variant.info(), variant.call().keeps_rows),
       outer_(body_.outer),
       rank_(body_.extents.size()),
       iterators_(rank_),
@@ -144,7 +144,14 @@ void LoopEmission::EmitPhases() {
 
 // ---- passes
 
+Value LoopEmission::PositionsOf(size_t dimension) {
+  Value count = e_.I64(1);
+  for (size_t d = dimension; d < rank_; ++d) count = e_.Mul(count, extents_[d]);
+  return count;
+}
+
 void LoopEmission::EmitPass(uint32_t pass) {
+  pass_ = pass;
   PassState state;
   for (uint32_t i = 0; i < body_.statements.size(); ++i) {
     const Statement& s = At(i);
@@ -167,8 +174,7 @@ void LoopEmission::EmitPass(uint32_t pass) {
   if (is_team() && !folded.empty())
     folded =
         e_.MergeLanes(folded, [&](const Values& a, const Values& b) { return MergeStates(state, a, b); });
-  Value count = e_.I64(1);
-  for (size_t d = outer_; d < rank_; ++d) count = e_.Mul(count, extents_[d]);
+  Value const count = PositionsOf(outer_);
   for (const PassState::Part& part : state.parts) {
     if (part.scans) continue;
     const Statement& s = At(part.statement);
@@ -178,6 +184,7 @@ void LoopEmission::EmitPass(uint32_t pass) {
     if (part.pass + 1 < PassesOf(s.reduction)) continue;
     for (size_t k = 0; k < before.size(); ++k) values_[part.statement][k] = before[k];
   }
+  pass_ = kNone;
 }
 
 Values LoopEmission::MergeStates(const PassState& state, const Values& a, const Values& b) {
@@ -269,9 +276,24 @@ void LoopEmission::EmitSection(const LoopSection& section, uint32_t from, uint32
       EmitBlock(section, i, end);
       i = end;
     } else {
-      EmitStatement(i);
+      EmitKept(i);
     }
   }
+}
+
+void LoopEmission::EmitKept(uint32_t i) {
+  const auto found = std::ranges::find(passes_.kept, i);
+  if (pass_ == kNone || found == passes_.kept.end()) return EmitStatement(i);
+  const auto number = found - passes_.kept.begin();
+  Value const count = PositionsOf(outer_);
+  Value position = e_.I64(0);
+  for (size_t d = outer_; d < rank_; ++d) position = e_.Add(e_.Mul(position, extents_[d]), iterators_[d]);
+  Value const row =
+      e_.ir().CreateInBoundsGEP(e_.ir().getInt64Ty(), e_.Scratch(), e_.Mul(count, e_.I64(number)));
+  if (passes_.kept_in[static_cast<size_t>(number)] < pass_)
+    return Give(i, e_.LoadRaw(e_.TypeOf(ScalarOfValue(i)), row, position));
+  EmitStatement(i);
+  e_.StoreRaw(row, position, ValueOf(i));
 }
 
 void LoopEmission::EmitBlock(const LoopSection& section, uint32_t mask, uint32_t end) {

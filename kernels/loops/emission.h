@@ -56,6 +56,8 @@ class LoopEmission {
   void SetIterators(Value number, size_t dimensions);
   void EmitPhases();
   void EmitPass(uint32_t pass);
+  // Returns how many positions the dimensions from `dimension` on have.
+  Value PositionsOf(size_t dimension);
   // Folds the reduced dimensions from `dimension` on.
   Values Fold(size_t dimension, uint32_t pass, const PassState& state);
   Values FoldRange(size_t dimension, Value begin, Value end, uint32_t pass, const PassState& state);
@@ -65,6 +67,8 @@ class LoopEmission {
   // Statements from `from` to `to` that are in the section.
   void EmitSection(const LoopSection& section, uint32_t from, uint32_t to);
   void EmitStatement(uint32_t i);
+  // As EmitStatement; keeps its value at this reduced position, or reads it.
+  void EmitKept(uint32_t i);
   // A mask's block and its kUnmask, which has the number `end`.
   void EmitBlock(const LoopSection& section, uint32_t mask, uint32_t end);
   Value Stored(ops::DType type, Value value);
@@ -109,6 +113,7 @@ class LoopEmission {
   std::vector<std::array<Value, 3>> values_;
   Values valid_;                    // of each kIndirect: whether the index was in its bound
   std::vector<Values> first_pass_;  // of each reduction of two passes: what the first one gave
+  uint32_t pass_ = loops::kNone;    // being emitted
   // While a pass runs: the scans' states, by statement.
   std::vector<Values> scan_states_;
   Value code_ = nullptr;  // to be reported; null: nothing is checked

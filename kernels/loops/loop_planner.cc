@@ -69,6 +69,9 @@ float CostOf(const loops::Kernel& kernel, const Statement& s) {
   }
 }
 
+// Of the host's scratch, for the values of rows.
+constexpr int64_t kKeptBytes = 2 << 20;
+
 // What a library keeps of a checked call (loops::DefinedCall::plan).
 struct LoopPlan {
   struct Body {
@@ -131,6 +134,8 @@ LoopPlan::Body LoopPlanner::MakeBody(const loops::DefinedCall& call, uint32_t nu
     const int64_t multiple = body.extents.size() == body.outer ? 64 : 1;
     plan.slice = adds ? plan.points : SliceOf(plan.points, nanoseconds, multiple);
     plan.groups = CeilDiv(plan.points, plan.slice);
+    const auto kept = std::ranges::count_if(body.statements, IsCostly);
+    of.keeps_rows = positions > 1 && kept > 0 && positions <= kKeptBytes / 8 / kept;
   } else {
     constexpr int64_t kShared = 32, kWarpPositions = 1024;
     if (!scans && positions >= kShared) of.schedule = LoopSchedule::kRows;

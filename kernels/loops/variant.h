@@ -23,7 +23,8 @@ class LoopVariant {
   // What code depends on beside the body.
   struct Class {
     LoopSchedule schedule = LoopSchedule::kPoints;
-    bool warps = false;  // kRows on a GPU: a team is a warp
+    bool warps = false;       // kRows on a GPU: a team is a warp
+    bool keeps_rows = false;  // on the host: see LoopPasses
     // As in loops::BodyCall.
     std::vector<bool> guarded, is_exact, is_natural;
   };
