@@ -68,47 +68,90 @@ absl::Status LoopEmission::Run() {
 
 // ---- points
 
-void LoopEmission::EmitHostPoints() {
-  llvm::IRBuilder<>& ir = e_.ir();
-  Value const begin = e_.Mul(e_.Group(0), args_.slice),
-              end = e_.Min(e_.Add(begin, args_.slice), args_.points);
+void LoopEmission::CheckedLoop(Value begin, Value end, Value step, const std::function<void(Value)>& body,
+                               Emitter::LoopKind kind) {
   Values carried;
   if (code_ != nullptr) carried.push_back(code_);
-  // Emits the points of one line of the innermost outer dimension, or all if there are no others.
-  const auto line = [&](Value first, Value last, const Values& before,
-                        const std::function<void(Value)>& point) {
-    const bool independent = rank_ == outer_ && !is_serial_;
-    return e_.Loop(
-        first, last, e_.I64(1), before,
-        [&](Value i, const Values& now) {
-          if (code_ != nullptr) code_ = now[0];
-          InScope([&] { point(i); });
-          return code_ == nullptr ? Values{} : Values{code_};
-        },
-        independent ? Emitter::LoopKind::kParallel : Emitter::LoopKind::kPlain);
-  };
-  if (outer_ < 2 || rank_ > outer_) {
-    carried = line(begin, end, carried, [&](Value i) { EmitPoint(i); });
-  } else {
-    Value const length = extents_[outer_ - 1];
-    Value const first = ir.CreateUDiv(begin, length);
-    Value const rows = ir.CreateUDiv(e_.Add(end, ir.CreateSub(length, e_.I64(1))), length);
-    carried = e_.Loop(first, rows, e_.I64(1), carried, [&](Value row, const Values& before) {
-      Values after;
-      InScope([&] {
-        Value const start = e_.Mul(row, length), zero = e_.I64(0);
-        Value const from = ir.CreateSub(begin, start);
-        Value const first_of_row = ir.CreateSelect(ir.CreateICmpSGT(from, zero), from, zero);
-        SetIterators(row, outer_ - 1);
-        after = line(first_of_row, e_.Min(ir.CreateSub(end, start), length), before, [&](Value i) {
+  const bool checked = code_ != nullptr;
+  carried = e_.Loop(
+      begin, end, step, carried,
+      [&](Value i, const Values& now) {
+        if (checked) code_ = now[0];
+        InScope([&] { body(i); });
+        return checked ? Values{code_} : Values{};
+      },
+      kind);
+  if (checked) code_ = carried[0];
+}
+
+void LoopEmission::EmitHostPoints() {
+  Value const begin = e_.Mul(e_.Group(0), args_.slice),
+              end = e_.Min(e_.Add(begin, args_.slice), args_.points);
+  switch (variant_.call().schedule) {
+    case LoopSchedule::kColumns:
+      EmitColumns(begin, end);
+      break;
+    case LoopSchedule::kTiles:
+      EmitTiles(begin, end);
+      break;
+    case LoopSchedule::kPoints:
+    case LoopSchedule::kRows:
+      EmitLines(begin, end);
+      break;
+  }
+  if (code_ != nullptr) e_.ReportCode(args_.error_word, code_);
+}
+
+// The innermost outer dimension is a loop of its own, where nothing is reduced.
+void LoopEmission::EmitLines(Value begin, Value end) {
+  using LoopKind = Emitter::LoopKind;
+  llvm::IRBuilder<>& ir = e_.ir();
+  const LoopKind kind = rank_ == outer_ && !is_serial_ ? LoopKind::kParallel : LoopKind::kPlain;
+  if (outer_ < 2 || rank_ > outer_)
+    return CheckedLoop(begin, end, e_.I64(1), [&](Value i) { EmitPoint(i); }, kind);
+  Value const length = extents_[outer_ - 1], zero = e_.I64(0);
+  Value const first = ir.CreateUDiv(begin, length), rows = e_.CeilDiv(end, length);
+  CheckedLoop(first, rows, e_.I64(1), [&](Value row) {
+    Value const start = e_.Mul(row, length), from = ir.CreateSub(begin, start);
+    SetIterators(row, outer_ - 1);
+    CheckedLoop(
+        ir.CreateSelect(ir.CreateICmpSGT(from, zero), from, zero), e_.Min(ir.CreateSub(end, start), length),
+        e_.I64(1),
+        [&](Value i) {
           iterators_[outer_ - 1] = i;
           EmitPhases();
-        });
-      });
-      return after;
+        },
+        kind);
+  });
+}
+
+// Tiles are numbered along the last dimension, then across, then along the others.
+void LoopEmission::EmitTiles(Value begin, Value end) {
+  llvm::IRBuilder<>& ir = e_.ir();
+  const size_t across = variant_.call().across, last = outer_ - 1;
+  Value const columns = e_.I64(kLoopTileColumns), rows = e_.I64(kLoopTileRows);
+  Value const tiles = e_.CeilDiv(extents_[last], columns), bands = e_.CeilDiv(extents_[across], rows);
+  CheckedLoop(begin, end, e_.I64(1), [&](Value tile) {
+    Value const column = e_.Mul(ir.CreateURem(tile, tiles), columns);
+    Value number = ir.CreateUDiv(tile, tiles);
+    Value const row = e_.Mul(ir.CreateURem(number, bands), rows);
+    number = ir.CreateUDiv(number, bands);
+    for (size_t d = last; d-- > 0;) {
+      if (d == across) continue;
+      iterators_[d] = ir.CreateURem(number, extents_[d]);
+      number = ir.CreateUDiv(number, extents_[d]);
+    }
+    CheckedLoop(row, e_.Min(e_.Add(row, rows), extents_[across]), e_.I64(1), [&](Value i) {
+      iterators_[across] = i;
+      CheckedLoop(
+          column, e_.Min(e_.Add(column, columns), extents_[last]), e_.I64(1),
+          [&](Value j) {
+            iterators_[last] = j;
+            EmitPhases();
+          },
+          Emitter::LoopKind::kParallel);
     });
-  }
-  if (code_ != nullptr) e_.ReportCode(args_.error_word, carried[0]);
+  });
 }
 
 void LoopEmission::EmitGpuPoints() {
@@ -150,8 +193,7 @@ Value LoopEmission::PositionsOf(size_t dimension) {
   return count;
 }
 
-void LoopEmission::EmitPass(uint32_t pass) {
-  pass_ = pass;
+LoopEmission::PassState LoopEmission::StateOf(uint32_t pass) {
   PassState state;
   for (uint32_t i = 0; i < body_.statements.size(); ++i) {
     const Statement& s = At(i);
@@ -164,9 +206,16 @@ void LoopEmission::EmitPass(uint32_t pass) {
     state.scans |= scans;
   }
   state.values = state.empty.size();
+  return state;
+}
+
+void LoopEmission::EmitPass(uint32_t pass) {
+  PassState state = StateOf(pass);
   Value const code = code_;
   if (code != nullptr) state.empty.push_back(e_.I64(0));
+  pass_ = pass;
   Values folded = Fold(outer_, pass, state);
+  pass_ = kNone;
   if (code != nullptr) {
     code_ = e_.ir().CreateBinaryIntrinsic(llvm::Intrinsic::umax, code, folded.back());
     folded.pop_back();
@@ -174,6 +223,10 @@ void LoopEmission::EmitPass(uint32_t pass) {
   if (is_team() && !folded.empty())
     folded =
         e_.MergeLanes(folded, [&](const Values& a, const Values& b) { return MergeStates(state, a, b); });
+  FinishPass(state, folded);
+}
+
+void LoopEmission::FinishPass(const PassState& state, const Values& folded) {
   Value const count = PositionsOf(outer_);
   for (const PassState::Part& part : state.parts) {
     if (part.scans) continue;
@@ -184,7 +237,6 @@ void LoopEmission::EmitPass(uint32_t pass) {
     if (part.pass + 1 < PassesOf(s.reduction)) continue;
     for (size_t k = 0; k < before.size(); ++k) values_[part.statement][k] = before[k];
   }
-  pass_ = kNone;
 }
 
 Values LoopEmission::MergeStates(const PassState& state, const Values& a, const Values& b) {

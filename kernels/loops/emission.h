@@ -14,6 +14,9 @@
 
 namespace xpud::kernels {
 
+// Points of the last outer dimension that are taken together as columns, and the sides of a tile.
+inline constexpr int64_t kLoopColumns = 256, kLoopTileColumns = 64, kLoopTileRows = 16;
+
 // Used once.
 class LoopEmission {
  public:
@@ -50,12 +53,17 @@ class LoopEmission {
 
   // Loops over points.
   void EmitHostPoints();
+  void EmitLines(Value begin, Value end);
+  void EmitTiles(Value begin, Value end);
   void EmitGpuPoints();
   void EmitPoint(Value point);
   // Sets the iterators of the first `dimensions` from their linear number.
   void SetIterators(Value number, size_t dimensions);
   void EmitPhases();
+  PassState StateOf(uint32_t pass);
   void EmitPass(uint32_t pass);
+  // Sets what the reductions of a pass have given.
+  void FinishPass(const PassState& state, const Values& folded);
   // Returns how many positions the dimensions from `dimension` on have.
   Value PositionsOf(size_t dimension);
   // Folds the reduced dimensions from `dimension` on.
@@ -63,6 +71,32 @@ class LoopEmission {
   Values FoldRange(size_t dimension, Value begin, Value end, uint32_t pass, const PassState& state);
   Values EmitPosition(uint32_t pass, const PassState& state, const Values& carried);
   Values MergeStates(const PassState& state, const Values& a, const Values& b);
+
+  // Points of adjacent columns (column_emission.cc).
+  void EmitColumns(Value begin, Value end);
+  void EmitColumnPhase(uint32_t phase);
+  void EmitColumnPass(uint32_t pass);
+  void FoldColumns(size_t dimension, uint32_t pass, const PassState& state);
+  // Runs `emit` for each column of the tile.
+  void ForEachColumn(const std::function<void()>& emit);
+  // An element for each column, in the host's scratch.
+  struct ColumnArray {
+    int64_t at = 0;              // bytes
+    llvm::Type* type = nullptr;  // null: there is none
+  };
+  ColumnArray MakeColumns(llvm::Type* type);
+  std::vector<ColumnArray> MakeColumns(const Values& like);
+  Value BaseOf(const ColumnArray& array);
+  Value ReadColumn(const ColumnArray& array);
+  Values ReadColumns(const std::vector<ColumnArray>& arrays);
+  void WriteColumns(const std::vector<ColumnArray>& arrays, const Values& values);
+  // Sets the values that were made elsewhere, and keeps those of a statement.
+  void ReadValues(const std::vector<uint32_t>& statements);
+  void KeepValues(uint32_t statement);
+
+  // A loop that carries the error to be reported.
+  void CheckedLoop(Value begin, Value end, Value step, const std::function<void(Value)>& body,
+                   Emitter::LoopKind kind = Emitter::LoopKind::kPlain);
 
   // Statements from `from` to `to` that are in the section.
   void EmitSection(const LoopSection& section, uint32_t from, uint32_t to);
@@ -114,6 +148,17 @@ class LoopEmission {
   Values valid_;                    // of each kIndirect: whether the index was in its bound
   std::vector<Values> first_pass_;  // of each reduction of two passes: what the first one gave
   uint32_t pass_ = loops::kNone;    // being emitted
+  // kColumns: the first column of the tile and how many it has, the one being emitted, and what is kept of
+  // each statement: its parts, whether its index is valid, and what its first pass gave.
+  struct ColumnValues {
+    std::array<ColumnArray, 3> parts;
+    ColumnArray valid;
+    std::vector<ColumnArray> first_pass;
+  };
+  Value tile_begin_ = nullptr, tile_count_ = nullptr, column_ = nullptr;
+  std::vector<ColumnValues> kept_columns_;
+  std::vector<ColumnArray> totals_, sums_;  // of the states of the pass
+  int64_t scratch_bytes_ = 0;               // taken by them
   // While a pass runs: the scans' states, by statement.
   std::vector<Values> scan_states_;
   Value code_ = nullptr;  // to be reported; null: nothing is checked

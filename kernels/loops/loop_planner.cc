@@ -12,6 +12,7 @@
 #include "kernels/loops/functions.h"
 #include "kernels/loops/variant.h"
 #include "proto/base/status_macros.h"
+#include "proto/loops/bounds.h"
 #include "proto/loops/definition.h"
 
 namespace xpud::kernels {
@@ -72,6 +73,8 @@ float CostOf(const loops::Kernel& kernel, const Statement& s) {
 // Of the host's scratch, for the values of rows.
 constexpr int64_t kKeptBytes = 2 << 20;
 
+constexpr int64_t kLeastColumns = 8;
+
 // What a library keeps of a checked call (loops::DefinedCall::plan).
 struct LoopPlan {
   struct Body {
@@ -91,6 +94,9 @@ class LoopPlanner : public Planner {
  private:
   std::shared_ptr<const LoopPlan> Make(const loops::DefinedCall& call) const;
   LoopPlan::Body MakeBody(const loops::DefinedCall& call, uint32_t number) const;
+  // How a core of the host goes through a body, of whose points there are `plan.points`.
+  static void ScheduleOnHost(const loops::DefinedCall& call, uint32_t number, float nanoseconds,
+                             LoopVariant::Class& of, LoopPlan::Body& plan);
 
   KernelCache& cache_;
   LoopSkeleton skeleton_;
@@ -107,6 +113,71 @@ std::shared_ptr<const LoopPlan> LoopPlanner::Make(const loops::DefinedCall& call
   return plan;
 }
 
+// The bytes that the body's accesses move where a step along a dimension is a step in memory. Of accesses in
+// the innermost loops alone.
+int64_t ContiguousBytes(const loops::DefinedCall& call, uint32_t number, const loops::Bounds& bounds,
+                        size_t dimension) {
+  const loops::Body& body = call.definition->kernel().bodies[number];
+  const loops::BodyInfo& info = call.definition->info().bodies[number];
+  int64_t bytes = 0;
+  for (size_t i = 0; i < body.statements.size(); ++i) {
+    const Statement& s = body.statements[i];
+    if (s.kind != StatementKind::kLoad && s.kind != StatementKind::kStore) continue;
+    if (body.extents.size() > body.outer && !info.statements[i].is_inner) continue;
+    if (bounds.Stride(s.index, static_cast<uint32_t>(dimension)) == 1)
+      bytes += static_cast<int64_t>(ops::SizeOf(call.definition->kernel().operands[s.operand].type));
+  }
+  return bytes;
+}
+
+void LoopPlanner::ScheduleOnHost(const loops::DefinedCall& call, uint32_t number, float nanoseconds,
+                                 LoopVariant::Class& of, LoopPlan::Body& plan) {
+  const loops::Body& body = call.definition->kernel().bodies[number];
+  const std::vector<int64_t>& extents = call.info.bodies[number].extents;
+  const size_t outer = body.outer, rank = extents.size();
+  const auto has = [&](StatementKind kind) {
+    return std::ranges::any_of(body.statements, [&](const Statement& s) { return s.kind == kind; });
+  };
+  const loops::Bounds bounds(body, call.sizes);
+  const auto contiguous = [&](size_t dimension) { return ContiguousBytes(call, number, bounds, dimension); };
+  int64_t multiple = rank == outer ? 64 : 1;
+  if (has(StatementKind::kAtomicAdd)) {
+    plan.slice = plan.points;  // points that add to the same elements run in their order
+    plan.groups = 1;
+    return;
+  }
+  if (rank > outer && outer > 0 && !has(StatementKind::kScan) && extents[outer - 1] >= kLeastColumns &&
+      contiguous(outer - 1) > contiguous(rank - 1)) {
+    of.schedule = LoopSchedule::kColumns;
+    const int64_t columns = std::min(extents[outer - 1], kLoopColumns);
+    plan.points = plan.points / extents[outer - 1] * CeilDiv(extents[outer - 1], kLoopColumns);
+    nanoseconds *= static_cast<float>(columns);
+  } else if (rank > outer) {
+    const auto kept = std::ranges::count_if(body.statements, IsCostly);
+    int64_t positions = 1;
+    for (size_t d = outer; d < rank; ++d) positions *= extents[d];
+    of.keeps_rows = positions > 1 && kept > 0 && positions <= kKeptBytes / 8 / kept;
+  } else if (outer > 1 && extents[outer - 1] >= kLoopTileRows) {
+    // Across the last dimension: the one along which most is contiguous.
+    size_t across = outer - 1;
+    int64_t most = 0;
+    for (size_t d = 0; d + 1 < outer; ++d) {
+      const int64_t bytes = extents[d] >= kLoopTileRows ? contiguous(d) : 0;
+      if (bytes > most) most = bytes, across = d;
+    }
+    if (most > 0) {
+      of.schedule = LoopSchedule::kTiles;
+      of.across = static_cast<uint8_t>(across);
+      plan.points = plan.points / extents[outer - 1] / extents[across] *
+                    CeilDiv(extents[outer - 1], kLoopTileColumns) * CeilDiv(extents[across], kLoopTileRows);
+      nanoseconds = (nanoseconds + 0.5f) * kLoopTileColumns * kLoopTileRows;
+      multiple = 1;
+    }
+  }
+  plan.slice = SliceOf(plan.points, nanoseconds, multiple);
+  plan.groups = CeilDiv(plan.points, plan.slice);
+}
+
 LoopPlan::Body LoopPlanner::MakeBody(const loops::DefinedCall& call, uint32_t number) const {
   const loops::Kernel& kernel = call.definition->kernel();
   const loops::Body& body = kernel.bodies[number];
@@ -118,24 +189,18 @@ LoopPlan::Body LoopPlanner::MakeBody(const loops::DefinedCall& call, uint32_t nu
     (d < body.outer ? plan.points : positions) *= checked.extents[d];
   if (plan.points == 0) return plan;
 
-  bool scans = false, adds = false;
+  bool scans = false;
   float nanoseconds = 0.02f;  // of a point
   for (size_t i = 0; i < body.statements.size(); ++i) {
     const Statement& s = body.statements[i];
     scans |= s.kind == StatementKind::kScan;
-    adds |= s.kind == StatementKind::kAtomicAdd;
     const bool inner = info.statements[i].is_inner || s.kind == StatementKind::kReduce;
     nanoseconds += CostOf(kernel, s) * static_cast<float>(inner ? positions : 1);
   }
   LoopVariant::Class of = {
       .guarded = checked.guarded, .is_exact = checked.is_exact, .is_natural = checked.is_natural};
   if (cache_.target() == Target::kHost) {
-    // Points that add to the same elements run in their order.
-    const int64_t multiple = body.extents.size() == body.outer ? 64 : 1;
-    plan.slice = adds ? plan.points : SliceOf(plan.points, nanoseconds, multiple);
-    plan.groups = CeilDiv(plan.points, plan.slice);
-    const auto kept = std::ranges::count_if(body.statements, IsCostly);
-    of.keeps_rows = positions > 1 && kept > 0 && positions <= kKeptBytes / 8 / kept;
+    ScheduleOnHost(call, number, nanoseconds, of, plan);
   } else {
     constexpr int64_t kShared = 32, kWarpPositions = 1024;
     if (!scans && positions >= kShared) of.schedule = LoopSchedule::kRows;

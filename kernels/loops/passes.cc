@@ -70,8 +70,10 @@ class Scheduler {
   void FillSections();
   // Returns whether there are any.
   bool ChooseKept();
+  void AddToPass(uint32_t i, uint32_t pass) { Add(to_.pass[pass], to_.pass_uses[pass], i, pass); }
+  void AddToPhase(uint32_t i, uint32_t phase) { Add(to_.phase[phase], to_.phase_uses[phase], i, kNone); }
   // `pass`: of the section; kNone if it is a phase.
-  void Add(LoopSection& section, uint32_t i, uint32_t pass);
+  void Add(LoopSection& section, std::vector<uint32_t>& uses, uint32_t i, uint32_t pass);
 
   const Body& body_;
   const loops::BodyInfo& info_;
@@ -163,13 +165,14 @@ void Scheduler::PlaceEffects() {
 }
 
 // Values that are made once are there; others are made again.
-void Scheduler::Add(LoopSection& section, uint32_t i, uint32_t pass) {
+void Scheduler::Add(LoopSection& section, std::vector<uint32_t>& uses, uint32_t i, uint32_t pass) {
   if (section[i]) return;
   section[i] = true;
   if (pass != kNone && kept_in_[i] < pass) return;  // it is read
   ForEachNeeded(i, [&](uint32_t needed) {
     const bool is_there = !IsMasked(needed) && !IsInner(needed) && At(needed).kind != StatementKind::kMask;
-    if (!is_there) Add(section, needed, pass);
+    if (!is_there) return Add(section, uses, needed, pass);
+    if (std::ranges::find(uses, needed) == uses.end()) uses.push_back(needed);
   });
 }
 
@@ -177,14 +180,16 @@ void Scheduler::FillSections() {
   kept_in_.resize(count_, kNone);
   to_.pass.assign(passes_, LoopSection(count_));
   to_.phase.assign(passes_ + 1, LoopSection(count_));
+  to_.pass_uses.assign(passes_, {});
+  to_.phase_uses.assign(passes_ + 1, {});
   for (uint32_t i = 0; i < count_; ++i) {
     if (IsReduction(i)) {
       for (uint32_t p = 0; p < static_cast<uint32_t>(PassesOf(At(i).reduction)); ++p)
-        Add(to_.pass[to_.first_pass[i] + p], i, to_.first_pass[i] + p);
+        AddToPass(i, to_.first_pass[i] + p);
     } else if (IsInner(i)) {
-      if (HasEffect(At(i))) Add(to_.pass[place_[i]], i, place_[i]);
+      if (HasEffect(At(i))) AddToPass(i, place_[i]);
     } else if (!IsMasked(i) && At(i).kind != StatementKind::kMask) {
-      Add(to_.phase[place_[i]], i, kNone);
+      AddToPhase(i, place_[i]);
     }
   }
 }

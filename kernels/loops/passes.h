@@ -30,6 +30,8 @@ struct LoopPasses {
   size_t passes() const { return pass.size(); }
 
   std::vector<LoopSection> phase, pass;  // one phase more than passes
+  // The values that a section uses and that others have made.
+  std::vector<std::vector<uint32_t>> phase_uses, pass_uses;
   // Of each reduction: its first pass.
   std::vector<uint32_t> first_pass;
   // The statements whose values are kept, and the pass that makes them.

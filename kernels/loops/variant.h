@@ -14,7 +14,12 @@ namespace xpud::kernels {
 // How lanes share a body's points.
 enum class LoopSchedule : uint8_t {
   kPoints,  // a lane takes whole points
-  kRows,    // a team takes a point, and its lanes share the reduced positions. On the host, a team is a lane
+  kRows,    // a team takes a point, and its lanes share the reduced positions
+  // On the host: a lane takes points that are adjacent along the last outer dimension, and goes through the
+  // reduced positions for all of them together.
+  kColumns,
+  // On the host: a lane takes a tile of the last outer dimension and Class::across.
+  kTiles,
 };
 
 // Immutable; any thread.
@@ -25,6 +30,7 @@ class LoopVariant {
     LoopSchedule schedule = LoopSchedule::kPoints;
     bool warps = false;       // kRows on a GPU: a team is a warp
     bool keeps_rows = false;  // on the host: see LoopPasses
+    uint8_t across = 0;
     // As in loops::BodyCall.
     std::vector<bool> guarded, is_exact, is_natural;
   };
