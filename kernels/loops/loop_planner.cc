@@ -73,7 +73,7 @@ float CostOf(const loops::Kernel& kernel, const Statement& s) {
 // Of the host's scratch, for the values of rows.
 constexpr int64_t kKeptBytes = 2 << 20;
 
-constexpr int64_t kLeastColumns = 8;
+constexpr int64_t kMinColumns = 8;
 
 // What a library keeps of a checked call (loops::DefinedCall::plan).
 struct LoopPlan {
@@ -146,7 +146,7 @@ void LoopPlanner::ScheduleOnHost(const loops::DefinedCall& call, uint32_t number
     plan.groups = 1;
     return;
   }
-  if (rank > outer && outer > 0 && !has(StatementKind::kScan) && extents[outer - 1] >= kLeastColumns &&
+  if (rank > outer && outer > 0 && !has(StatementKind::kScan) && extents[outer - 1] >= kMinColumns &&
       contiguous(outer - 1) > contiguous(rank - 1)) {
     of.schedule = LoopSchedule::kColumns;
     const int64_t columns = std::min(extents[outer - 1], kLoopColumns);
