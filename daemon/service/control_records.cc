@@ -69,6 +69,10 @@ const char* NameOf(CommandKind kind) {
       return "reserve";
     case CommandKind::kRange:
       return "range";
+    case CommandKind::kDefineKernel:
+      return "define kernel";
+    case CommandKind::kForgetKernel:
+      return "forget kernel";
   }
   return "unknown";
 }
