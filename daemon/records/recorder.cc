@@ -37,6 +37,12 @@ const ops::Operand* TableOf(const ops::Call& call) {
   }
 }
 
+// The client's name of its loop kernel, else that of the first launch. REQUIRES: there are launches.
+std::string_view KernelNameOf(const Running& command) {
+  const ops::KernelOfCall* const kernel = command.call == nullptr ? nullptr : command.call->kernel;
+  return kernel != nullptr ? kernel->name : (*command.launches)[0].kernel().entry;
+}
+
 void SetRun(CommandRecord& record, const executor::WorkTime& time) {
   if (!std::exchange(record.exact, true)) {
     record.began_ns = time.began_ns;
@@ -123,13 +129,13 @@ void Recorder::NoteTimes(const Running& command) {
   if (command.call != nullptr) {
     record.operations = static_cast<float>(ops::CostOf(*command.call));
     const ops::Operand* const table = TableOf(*command.call);
-    const ops::Operand& output = command.call->outputs.front();
-    if (table != nullptr) record.operations = static_cast<float>(output.numel());
+    // What is read of a table is as large as the output.
+    if (table != nullptr) record.operations = static_cast<float>(command.call->outputs.front().numel());
     size_t tensors = 0;
     for (const auto& operands : {command.call->outputs, command.call->inputs}) {
       for (const ops::Operand& operand : operands) {
         if (!operand.is_tensor()) continue;
-        record.bytes += BytesOf(&operand == table ? output : operand);
+        record.bytes += BytesOf(&operand == table ? command.call->outputs.front() : operand);
         if (tensors < CommandRecord::kTensors) record.shapes[tensors] = ShapeOf(operand);
         ++tensors;
       }
@@ -139,7 +145,7 @@ void Recorder::NoteTimes(const Running& command) {
   for (const auto& profile : profiles_) {
     if (profile == nullptr || profile->stopped) continue;
     if (!command.range.empty()) record.kernel = NumberOf(*profile, command.range);
-    if (record.launches != 0) record.kernel = NumberOf(*profile, (*command.launches)[0].kernel().entry);
+    if (record.launches != 0) record.kernel = NumberOf(*profile, KernelNameOf(command));
     if (!synchronous_ && record.submitted_ns != 0)
       profile->unfinished.push_back({profile->records.added(), record.sequence, record.queue});
     if (command.first_work != command.end_of_work) {

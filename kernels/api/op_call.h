@@ -13,7 +13,8 @@ using ops::Operand;
 using OpCall = ops::Call;
 
 // The code that kernels store in the low 8 bits of OpCall::error_word. The offending value, truncated, is
-// above.
-enum class DeviceError : uint8_t { kNone = 0, kIndexOutOfRange = 1 };
+// above. Loop kernels keep 44 bits of it, and above those the number of the statement, counted over all
+// bodies.
+enum class DeviceError : uint8_t { kNone = 0, kIndexOutOfRange = 1, kAssertion = 2 };
 
 }  // namespace xpud::kernels
