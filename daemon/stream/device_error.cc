@@ -9,9 +9,10 @@ namespace xpud::stream {
 namespace {
 
 absl::Status ErrorOfLoopKernel(uint64_t word, const std::string& name) {
+  constexpr int kCodeBits = 8, kStatementBits = 64 - kCodeBits - kernels::kLoopIndexBits;
   const auto code = static_cast<kernels::DeviceError>(word & 0xff);
-  const int64_t index = static_cast<int64_t>(word << 12) >> 20;
-  const std::string where = absl::StrCat(" (", name, ", statement ", word >> 52, ")");
+  const int64_t index = static_cast<int64_t>(word << kStatementBits) >> (kStatementBits + kCodeBits);
+  const std::string where = absl::StrCat(" (", name, ", statement ", word >> (64 - kStatementBits), ")");
   if (code == kernels::DeviceError::kAssertion)
     return absl::FailedPreconditionError(absl::StrCat("a device-side assertion failed", where));
   return absl::OutOfRangeError(absl::StrCat("index ", index, " is out of bounds", where));

@@ -13,8 +13,10 @@ using ops::Operand;
 using OpCall = ops::Call;
 
 // The code that kernels store in the low 8 bits of OpCall::error_word. The offending value, truncated, is
-// above. Loop kernels keep 44 bits of it, and above those the number of the statement, counted over all
-// bodies.
+// above.
 enum class DeviceError : uint8_t { kNone = 0, kIndexOutOfRange = 1, kAssertion = 2 };
+// A loop kernel stores the index in so many bits, signed, and above them the number of its statement, counted
+// over all bodies.
+inline constexpr int kLoopIndexBits = 44;
 
 }  // namespace xpud::kernels

@@ -86,6 +86,7 @@ KernelCache::Entry& KernelCache::AddEntryFor(const Skeleton& skeleton, const Ker
   entry.key = key;
   entry.skeleton = &skeleton;
   entry.used = ++uses_;
+  entry.kept = skeleton.Keep(key);
   entry.code = client_.Find(skeleton, key);
   if (entries_.size() * 2 > table_.size()) {
     table_.assign(table_.size() * 2, nullptr);

@@ -56,6 +56,7 @@ class KernelCache : public KernelStore {
     uint64_t used = 0;               // when it was found last, as uses_ counts
     const Kernel* kernel = nullptr;  // &made, once the code is ready and was found
     std::shared_ptr<const Code> code;
+    std::shared_ptr<const void> kept;  // see Skeleton::Keep
     Kernel made;
   };
 

@@ -286,12 +286,10 @@ KernelCompiler::Client::~Client() {
 }
 
 std::shared_ptr<const Code> KernelCompiler::Client::Find(const Skeleton& skeleton, const KernelKey& key) {
-  const auto name = [&skeleton, key] { return absl::StrCat("kernel ", skeleton.NameOf(key), ": "); };
-  const auto identity = [&skeleton, key] {
-    std::string text = absl::StrCat(skeleton.NameOf(key), "|", skeleton.Describe(key));
-    for (const uint64_t word : key.words) absl::StrAppend(&text, "|", absl::Hex(word));
-    return text;
+  const auto name = [&skeleton, key, kept = skeleton.Keep(key)] {
+    return absl::StrCat("kernel ", skeleton.NameOf(key), ": ");
   };
+  const auto identity = [&skeleton, key] { return skeleton.IdentityOf(key); };
   const auto compile = [&skeleton, key, &target = compiler_->target_] {
     return Compile(target, skeleton, key);
   };

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cctype>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/compiler/arguments.h"
 #include "kernels/compiler/emitter.h"
 #include "kernels/compiler/kernel_key.h"
@@ -20,11 +22,21 @@ class Skeleton {
   virtual std::string NameOf(const KernelKey& key) const = 0;
   // Returns what the key denotes beyond its bits: the formula. Part of the disk cache's key.
   virtual std::string Describe(const KernelKey& key) const = 0;
+  // Returns what names the code on disk, beside the compiler's own identity.
+  virtual std::string IdentityOf(const KernelKey& key) const;
+  // Returns what must live as long as a kernel of the key, or is asked for: null if a key says all.
+  virtual std::shared_ptr<const void> Keep(const KernelKey&) const { return nullptr; }
   // Returns the types of the arguments of `key`'s kernel.
   virtual std::vector<ArgType> ArgumentsOf(const KernelKey& key) const = 0;
   // Opens kernel `name` and fills it. Does not close it.
   virtual absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const = 0;
 };
+
+inline std::string Skeleton::IdentityOf(const KernelKey& key) const {
+  std::string text = absl::StrCat(NameOf(key), "|", Describe(key));
+  for (const uint64_t word : key.words) absl::StrAppend(&text, "|", absl::Hex(word));
+  return text;
+}
 
 // A skeleton of a family, with its key and its kernels' arguments. `part` distinguishes a family's skeletons.
 template <typename Key, ops::Family family, template <typename> typename Arguments, uint8_t part = 0>

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/compiler/lowering.h"
+#include "kernels/families/op_cost.h"
 #include "kernels/families/planners.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
@@ -15,35 +16,6 @@ namespace xpud::kernels {
 namespace {
 
 using ops::DType;
-
-// Returns the approximate cost of a node in a vectorised f32 loop.
-float CostOf(const Node& node) {
-  if (IsSpecial(node.op)) return 16;
-  if (node.op > Op::kRandint) return 40;
-  switch (node.op) {
-    case Op::kVariable:
-    case Op::kInteger:
-    case Op::kReal:
-      return 0;
-    case Op::kSin:
-    case Op::kCos:
-    case Op::kTan:
-      return 2;
-    case Op::kPow:
-    case Op::kRand:
-    case Op::kAtan2:
-      return 3;
-    case Op::kFmod:
-    case Op::kRemainder:
-    case Op::kFloordiv:
-    case Op::kTruncdiv:
-    case Op::kRandn:
-    case Op::kErfinv:
-      return 8;
-    default:
-      return node.op >= Op::kExp && node.op <= Op::kSigmoid ? 0.4f : 0.04f;
-  }
-}
 
 // From this cost on, a GPU's lane computes only one element.
 constexpr float kCostly = 2;
@@ -76,7 +48,7 @@ absl::StatusOr<const MapPlanner::Traits*> MapPlanner::TraitsOf(const ops::Row& r
   traits.seeds = SeedInputs(formula.expression);
   for (size_t id = 0; id < formula.expression.size(); ++id) {
     traits.random_integers |= formula.expression[static_cast<NodeId>(id)].op == Op::kRandint;
-    traits.nanoseconds += CostOf(formula.expression[static_cast<NodeId>(id)]);
+    traits.nanoseconds += NanosecondsOf(formula.expression[static_cast<NodeId>(id)].op);
   }
   return &traits;
 }

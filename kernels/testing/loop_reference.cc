@@ -5,21 +5,16 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <string_view>
 
+#include "kernels/loops/functions.h"
 #include "kernels/testing/reference.h"
-#include "proto/base/check.h"
 #include "proto/base/status_macros.h"
 #include "proto/loops/call_check.h"
 #include "proto/loops/testing/evaluate.h"
-#include "proto/ops/formula/expression.h"
 
 namespace xpud::kernels {
 namespace {
 
-using formula::Node;
-using formula::Op;
-using formula::Variable;
 using loops::kNone;
 using loops::Reduction;
 using loops::Statement;
@@ -28,64 +23,19 @@ using ops::DType;
 
 constexpr Exact kInfinity = std::numeric_limits<Exact>::infinity();
 
-Op OpOf(loops::Function function) {
-  const loops::FunctionInfo& info = *loops::FindFunction(static_cast<uint64_t>(function));
-  static constexpr struct {
-    loops::Function function;
-    Op op;
-  } kOperators[] = {
-      {loops::Function::add, Op::kAdd},
-      {loops::Function::sub, Op::kSub},
-      {loops::Function::mul, Op::kMul},
-      {loops::Function::div, Op::kDiv},
-      {loops::Function::eq, Op::kEq},
-      {loops::Function::ne, Op::kNe},
-      {loops::Function::lt, Op::kLt},
-      {loops::Function::le, Op::kLe},
-      {loops::Function::gt, Op::kGt},
-      {loops::Function::ge, Op::kGe},
-      {loops::Function::logical_not, Op::kNot},
-      {loops::Function::logical_and, Op::kAnd},
-      {loops::Function::logical_or, Op::kOr},
-      {loops::Function::bitwise_and, Op::kBitAnd},
-      {loops::Function::bitwise_or, Op::kBitOr},
-      {loops::Function::bitwise_xor, Op::kBitXor},
-      {loops::Function::bitwise_not, Op::kBitNot},
-      {loops::Function::shift_left, Op::kShl},
-      {loops::Function::shift_right, Op::kShr},
-  };
-  for (const auto& known : kOperators)
-    if (known.function == function) return known.op;
-  const Op op = formula::FunctionNamed(info.name, info.arity);
-  XPUD_CHECK(op != Op::kVariable);
-  return op;
-}
-
 // The values of the functions and random numbers of formulas.
 class Formula {
  public:
-  Formula(Op op, int arity, DType compute) : evaluator_(expression_, compute) {
-    Node node;
-    node.op = op;
-    node.arity = static_cast<uint8_t>(arity);
-    for (int i = 0; i < arity; ++i) {
-      Node variable;
-      variable.op = Op::kVariable;
-      variable.variable = static_cast<Variable>(i);
-      node.operands[static_cast<size_t>(i)] = expression_.Add(variable);
-    }
-    root_ = expression_.Add(node);
-  }
+  Formula(Op op, int arity, DType compute) : formula_(op, arity), evaluator_(formula_.expression, compute) {}
   Exact Of(std::initializer_list<Exact> values, int64_t element = 0) {
     std::ranges::copy(values, evaluator_.variables.begin());
     evaluator_.variables[static_cast<size_t>(Variable::kIndex)] = static_cast<Exact>(element);
-    return evaluator_.Evaluate(root_);
+    return evaluator_.Evaluate(formula_.root);
   }
 
  private:
-  formula::Expression expression_;
+  const FunctionFormula formula_;
   ReferenceEvaluator evaluator_;
-  formula::NodeId root_ = 0;
 };
 
 // The state of a reduction: as many values as it gives, and how many it has taken.
@@ -293,8 +243,7 @@ class LoopReference::BodyRun {
       case StatementKind::kUnmask:
         return Runs(s.values[0], position) ? value(1) : value(2);
       case StatementKind::kRandom: {
-        static constexpr Op kOps[] = {Op::kRand, Op::kRandn, Op::kRandint};
-        Formula formula(kOps[s.integer], 2, s.type);
+        Formula formula(OpOf(static_cast<loops::Random>(s.integer)), 2, s.type);
         return formula.Of({value(0), 0}, static_cast<int64_t>(value(1)));
       }
       case StatementKind::kSearch:

@@ -106,6 +106,11 @@ absl::StatusOr<CallInfo> CheckCall(const Kernel& kernel, const KernelInfo& info,
       }
       made.guarded.push_back(guarded);
     }
+    for (uint32_t i = 0; i < body.indices.size(); ++i) {
+      const Interval value = all > 0 ? bounds.Of(i) : Interval{};
+      made.is_exact.push_back(value.known);
+      made.is_natural.push_back(value.known && value.low >= 0);
+    }
     call.bodies.push_back(std::move(made));
   }
   return call;

@@ -28,8 +28,8 @@ namespace xpud::loops {
 using ops::DType;
 
 // Of a kernel. A buffer takes two of a launch's arguments, its address and its number of elements; sizes and
-// scalars take one each.
-inline constexpr size_t kMaxArguments = 128;
+// scalars take one each. A launch has 128, a few of which are its own.
+inline constexpr size_t kMaxArguments = 120;
 inline constexpr size_t kMaxBodies = 64;
 inline constexpr size_t kMaxStatements = 4096, kMaxIndices = 1024;  // of all bodies
 inline constexpr size_t kMaxDimensions = 8;                         // of a body

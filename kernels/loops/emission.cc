@@ -1,0 +1,551 @@
+#include "kernels/loops/emission.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/api/op_call.h"
+#include "kernels/compiler/lowering.h"
+#include "kernels/families/cascade.h"
+#include "kernels/loops/functions.h"
+#include "kernels/loops/reduction.h"
+#include "proto/base/check.h"
+
+namespace xpud::kernels {
+namespace {
+
+using loops::IndexNode;
+using loops::IndexOp;
+using loops::kNone;
+using loops::Statement;
+using loops::StatementKind;
+using ops::DType;
+using Value = llvm::Value*;
+using Values = std::vector<llvm::Value*>;
+
+// Positions that a lane of the host reduces in one loop: the results of such blocks are merged in pairs.
+constexpr int64_t kBlock = 4096;
+// Of an outer one of several reduced dimensions.
+constexpr int64_t kRowsInAChain = 16;
+
+std::optional<int64_t> ConstantOf(Value value) {
+  if (const auto* const constant = llvm::dyn_cast<llvm::ConstantInt>(value)) return constant->getSExtValue();
+  return std::nullopt;
+}
+
+}  // namespace
+
+LoopEmission::LoopEmission(const LoopVariant& variant, const LoopArguments<Emitted>& arguments,
+                           Emitter& emitter)
+    : variant_(variant),
+      body_(variant.body()),
+      args_(arguments),
+      e_(emitter),
+      passes_(body_, variant.info()),
+      outer_(body_.outer),
+      rank_(body_.extents.size()),
+      iterators_(rank_),
+      indices_(body_.indices.size()),
+      values_(body_.statements.size()),
+      valid_(body_.statements.size()),
+      first_pass_(body_.statements.size()),
+      scan_states_(body_.statements.size()) {
+  for (const Statement& s : body_.statements) is_serial_ |= s.kind == StatementKind::kAtomicAdd;
+  is_serial_ &= !e_.gpu();
+}
+
+absl::Status LoopEmission::Run() {
+  for (const uint32_t extent : body_.extents) extents_.push_back(Index(extent));
+  if (variant_.reports()) code_ = e_.I64(0);
+  if (e_.gpu()) {
+    EmitGpuPoints();
+  } else {
+    EmitHostPoints();
+  }
+  return status_;
+}
+
+// ---- points
+
+void LoopEmission::EmitHostPoints() {
+  llvm::IRBuilder<>& ir = e_.ir();
+  Value const begin = e_.Mul(e_.Group(0), args_.slice),
+              end = e_.Min(e_.Add(begin, args_.slice), args_.points);
+  Values carried;
+  if (code_ != nullptr) carried.push_back(code_);
+  // Emits the points of one line of the innermost outer dimension, or all if there are no others.
+  const auto line = [&](Value first, Value last, const Values& before,
+                        const std::function<void(Value)>& point) {
+    const bool independent = rank_ == outer_ && !is_serial_;
+    return e_.Loop(
+        first, last, e_.I64(1), before,
+        [&](Value i, const Values& now) {
+          if (code_ != nullptr) code_ = now[0];
+          InScope([&] { point(i); });
+          return code_ == nullptr ? Values{} : Values{code_};
+        },
+        independent ? Emitter::LoopKind::kParallel : Emitter::LoopKind::kPlain);
+  };
+  if (outer_ < 2 || rank_ > outer_) {
+    carried = line(begin, end, carried, [&](Value i) { EmitPoint(i); });
+  } else {
+    Value const length = extents_[outer_ - 1];
+    Value const first = ir.CreateUDiv(begin, length);
+    Value const rows = ir.CreateUDiv(e_.Add(end, ir.CreateSub(length, e_.I64(1))), length);
+    carried = e_.Loop(first, rows, e_.I64(1), carried, [&](Value row, const Values& before) {
+      Values after;
+      InScope([&] {
+        Value const start = e_.Mul(row, length), zero = e_.I64(0);
+        Value const from = ir.CreateSub(begin, start);
+        Value const first_of_row = ir.CreateSelect(ir.CreateICmpSGT(from, zero), from, zero);
+        SetIterators(row, outer_ - 1);
+        after = line(first_of_row, e_.Min(ir.CreateSub(end, start), length), before, [&](Value i) {
+          iterators_[outer_ - 1] = i;
+          EmitPhases();
+        });
+      });
+      return after;
+    });
+  }
+  if (code_ != nullptr) e_.ReportCode(args_.error_word, carried[0]);
+}
+
+void LoopEmission::EmitGpuPoints() {
+  if (is_team() && variant_.call().warps) e_.UseWarps();
+  Value const point = is_team() ? e_.Team() : e_.Add(e_.Mul(e_.Group(0), e_.I64(kGpuLanes)), e_.Thread());
+  e_.If(e_.ir().CreateICmpSLT(point, args_.points), [&] {
+    EmitPoint(point);
+    if (code_ != nullptr) e_.ReportCode(args_.error_word, code_);
+  });
+}
+
+void LoopEmission::EmitPoint(Value point) {
+  SetIterators(point, outer_);
+  EmitPhases();
+}
+
+void LoopEmission::SetIterators(Value number, size_t dimensions) {
+  for (size_t d = dimensions; d-- > 0;) {
+    iterators_[d] = d == 0 ? number : e_.ir().CreateURem(number, extents_[d]);
+    if (d > 0) number = e_.ir().CreateUDiv(number, extents_[d]);
+  }
+}
+
+void LoopEmission::EmitPhases() {
+  const auto all = static_cast<uint32_t>(body_.statements.size());
+  for (uint32_t p = 0; p <= passes_.passes(); ++p) {
+    EmitSection(passes_.phase[p], 0, all);
+    if (p == passes_.passes()) break;
+    if (passes_.stores_conflict && is_team()) e_.Barrier();
+    EmitPass(p);
+  }
+}
+
+// ---- passes
+
+void LoopEmission::EmitPass(uint32_t pass) {
+  PassState state;
+  for (uint32_t i = 0; i < body_.statements.size(); ++i) {
+    const Statement& s = At(i);
+    const bool scans = s.kind == StatementKind::kScan;
+    if (!passes_.pass[pass][i] || (!scans && s.kind != StatementKind::kReduce)) continue;
+    const int number = scans ? 0 : static_cast<int>(pass - passes_.first_pass[i]);
+    const Values empty = ReductionEmission(e_, s.reduction, ScalarOf(s.type), number).Empty();
+    state.parts.push_back({i, number, state.empty.size(), empty.size(), scans});
+    state.empty.insert(state.empty.end(), empty.begin(), empty.end());
+    state.scans |= scans;
+  }
+  state.values = state.empty.size();
+  Value const code = code_;
+  if (code != nullptr) state.empty.push_back(e_.I64(0));
+  Values folded = Fold(outer_, pass, state);
+  if (code != nullptr) {
+    code_ = e_.ir().CreateBinaryIntrinsic(llvm::Intrinsic::umax, code, folded.back());
+    folded.pop_back();
+  }
+  if (is_team() && !folded.empty())
+    folded =
+        e_.MergeLanes(folded, [&](const Values& a, const Values& b) { return MergeStates(state, a, b); });
+  Value count = e_.I64(1);
+  for (size_t d = outer_; d < rank_; ++d) count = e_.Mul(count, extents_[d]);
+  for (const PassState::Part& part : state.parts) {
+    if (part.scans) continue;
+    const Statement& s = At(part.statement);
+    Values& before = first_pass_[part.statement];
+    before = ReductionEmission(e_, s.reduction, ScalarOf(s.type), part.pass)
+                 .Finish(PartOf(folded, part), before, count);
+    if (part.pass + 1 < PassesOf(s.reduction)) continue;
+    for (size_t k = 0; k < before.size(); ++k) values_[part.statement][k] = before[k];
+  }
+}
+
+Values LoopEmission::MergeStates(const PassState& state, const Values& a, const Values& b) {
+  Values merged = a;  // a scan's state is no result
+  for (const PassState::Part& part : state.parts) {
+    if (part.scans) continue;
+    const Statement& s = At(part.statement);
+    const Values both = ReductionEmission(e_, s.reduction, ScalarOf(s.type), part.pass)
+                            .Merge(PartOf(a, part), PartOf(b, part));
+    std::ranges::copy(both, merged.begin() + static_cast<ptrdiff_t>(part.first));
+  }
+  if (a.size() > state.values)
+    merged.back() = e_.ir().CreateBinaryIntrinsic(llvm::Intrinsic::umax, a.back(), b.back());
+  return merged;
+}
+
+Values LoopEmission::Fold(size_t dimension, uint32_t pass, const PassState& state) {
+  Value const begin = e_.I64(0), end = extents_[dimension];
+  const bool is_last = dimension + 1 == rank_;
+  const int64_t block = is_last ? kBlock : kRowsInAChain;
+  const std::optional<int64_t> constant = ConstantOf(end);
+  const bool is_short = constant && *constant <= block;
+  if (e_.gpu() || is_short || state.scans || state.values == 0)
+    return FoldRange(dimension, begin, end, pass, state);
+  Cascade cascade(e_, state.empty,
+                  [&](const Values& a, const Values& b) { return MergeStates(state, a, b); });
+  return cascade.Fold(begin, end, e_.I64(block),
+                      [&](Value from, Value to) { return FoldRange(dimension, from, to, pass, state); });
+}
+
+Values LoopEmission::FoldRange(size_t dimension, Value begin, Value end, uint32_t pass,
+                               const PassState& state) {
+  const bool is_last = dimension + 1 == rank_;
+  Value const first = is_last && is_team() ? e_.Add(begin, e_.Lane()) : begin;
+  Value const step = is_last && is_team() ? e_.Lanes() : e_.I64(1);
+  const bool independent = is_last && !state.scans && !is_serial_;
+  return e_.Loop(
+      first, end, step, state.empty,
+      [&](Value i, const Values& carried) {
+        Values after;
+        InScope([&] {
+          iterators_[dimension] = i;
+          after = is_last ? EmitPosition(pass, state, carried)
+                          : MergeStates(state, carried, Fold(dimension + 1, pass, state));
+        });
+        return after;
+      },
+      independent ? Emitter::LoopKind::kParallel : Emitter::LoopKind::kPlain);
+}
+
+Values LoopEmission::EmitPosition(uint32_t pass, const PassState& state, const Values& carried) {
+  if (carried.size() > state.values) code_ = carried.back();
+  for (const PassState::Part& part : state.parts)
+    if (part.scans) scan_states_[part.statement] = PartOf(carried, part);
+  EmitSection(passes_.pass[pass], 0, static_cast<uint32_t>(body_.statements.size()));
+  Values after(state.values);
+  for (const PassState::Part& part : state.parts) {
+    const Statement& s = At(part.statement);
+    Values next = scan_states_[part.statement];
+    if (!part.scans) {
+      Values taken;
+      for (size_t k = 0; k < static_cast<size_t>(loops::InfoOf(s.reduction).takes); ++k)
+        taken.push_back(ValueOf(s, k));
+      next = ReductionEmission(e_, s.reduction, ScalarOf(s.type), part.pass)
+                 .Take(PartOf(carried, part), taken, first_pass_[part.statement]);
+    }
+    std::ranges::copy(next, after.begin() + static_cast<ptrdiff_t>(part.first));
+  }
+  if (carried.size() > state.values) after.push_back(code_);
+  return after;
+}
+
+// ---- statements
+
+void LoopEmission::InScope(const std::function<void()>& emit) {
+  const Values indices = indices_, valid = valid_;
+  const std::vector<std::array<Value, 3>> values = values_;
+  emit();
+  indices_ = indices;
+  valid_ = valid;
+  values_ = values;
+}
+
+void LoopEmission::EmitSection(const LoopSection& section, uint32_t from, uint32_t to) {
+  for (uint32_t i = from; i < to; ++i) {
+    if (!section[i] || At(i).kind == StatementKind::kReduce) continue;
+    if (At(i).kind == StatementKind::kMask) {
+      const uint32_t end = i + 1 + static_cast<uint32_t>(At(i).integer);
+      EmitBlock(section, i, end);
+      i = end;
+    } else {
+      EmitStatement(i);
+    }
+  }
+}
+
+void LoopEmission::EmitBlock(const LoopSection& section, uint32_t mask, uint32_t end) {
+  Values otherwise;
+  if (section[end]) otherwise.push_back(ValueOf(At(end), 2));
+  if (code_ != nullptr) otherwise.push_back(code_);
+  const Values made = e_.Where(ValueOf(At(mask), 0), otherwise, [&] {
+    Values values;
+    InScope([&] {
+      EmitSection(section, mask + 1, end);
+      if (section[end]) values.push_back(ValueOf(At(end), 1));
+    });
+    if (code_ != nullptr) values.push_back(code_);
+    return values;
+  });
+  if (section[end]) Give(end, made[0]);
+  if (code_ != nullptr) code_ = made.back();
+}
+
+void LoopEmission::EmitStatement(uint32_t i) {
+  const Statement& s = At(i);
+  switch (s.kind) {
+    case StatementKind::kConstant: {
+      const Scalar scalar = ScalarOf(s.type);
+      return Give(i, IsFloat(scalar) ? e_.Constant(scalar, s.real) : e_.IntegerConstant(scalar, s.integer));
+    }
+    case StatementKind::kScalar: {
+      const Scalar scalar = ScalarOf(variant_.kernel().operands[s.operand].type);
+      return Give(i, e_.Convert(args_.scalars[s.operand], IsFloat(scalar) ? scalar : Scalar::kI64, scalar));
+    }
+    case StatementKind::kLoad:
+      return Give(i, Load(i));
+    case StatementKind::kStore:
+    case StatementKind::kAtomicAdd:
+      return Store(i);
+    case StatementKind::kCall:
+      return Give(i, Call(i));
+    case StatementKind::kConvert:
+      return Give(i, e_.Convert(ValueOf(s, 0), ScalarOfValue(s.values[0]), ScalarOf(s.type)));
+    case StatementKind::kRound:
+      return Give(i, Stored(s.type, ValueOf(s, 0)));
+    case StatementKind::kBitcast:
+      return Give(i, Bitcast(s));
+    case StatementKind::kIndexValue:
+      return Give(i, Index(s.index));
+    case StatementKind::kIndirect:
+      return CheckIndirect(i);
+    case StatementKind::kPart:
+      return Give(i, ValueOf(s.values[0], static_cast<size_t>(s.integer)));
+    case StatementKind::kRandom:
+      return Give(i, Random(i));
+    case StatementKind::kSearch:
+      return Give(i, Search(i));
+    case StatementKind::kScan:
+      return Scan(i);
+    case StatementKind::kAssert:
+      return Report(i, e_.ir().CreateNot(ValueOf(s, 0)), DeviceError::kAssertion, e_.I64(0));
+    case StatementKind::kReduce:
+    case StatementKind::kMask:
+    case StatementKind::kUnmask:
+      break;
+  }
+  XPUD_CHECK(false);  // the loops and blocks emit these
+}
+
+void LoopEmission::Report(uint32_t statement, Value bad, DeviceError error, Value index) {
+  llvm::IRBuilder<>& ir = e_.ir();
+  constexpr int64_t kIndexMask = (int64_t{1} << kLoopIndexBits) - 1;
+  const uint64_t number = uint64_t{variant_.first_statement()} + statement;
+  const uint64_t constant = number << (8 + kLoopIndexBits) | static_cast<uint64_t>(error);
+  Value const code = ir.CreateOr(ir.CreateShl(ir.CreateAnd(index, e_.I64(kIndexMask)), 8),
+                                 e_.I64(static_cast<int64_t>(constant)));
+  Value const reported = ir.CreateSelect(bad, code, e_.I64(0));
+  code_ = ir.CreateBinaryIntrinsic(llvm::Intrinsic::umax, code_, reported);
+}
+
+Value LoopEmission::Inside(uint32_t statement, Value index) {
+  if (!variant_.call().guarded[statement]) return nullptr;
+  Value const inside = e_.IsIndex(index, args_.elements[At(statement).operand]);
+  Report(statement, e_.ir().CreateNot(inside), DeviceError::kIndexOutOfRange, index);
+  return inside;
+}
+
+// The value that an element has once it is stored.
+Value LoopEmission::Stored(DType type, Value value) {
+  const Scalar scalar = ScalarOf(type);
+  if (loops::ComputeTypeOf(type) == type) return value;
+  return e_.FromStorage(type, e_.ToStorage(type, value, scalar), scalar);
+}
+
+Value LoopEmission::Load(uint32_t i) {
+  const Statement& s = At(i);
+  const DType type = variant_.kernel().operands[s.operand].type;
+  const Scalar scalar = ScalarOf(type);
+  if (passes_.stored_by[i] != kNone) return Stored(type, ValueOf(At(passes_.stored_by[i]), 0));
+  Value const index = Index(s.index), inside = Inside(i, index);
+  const auto load = [&] { return e_.Load(type, args_.buffers[s.operand], index, scalar); };
+  if (inside == nullptr) return load();
+  return e_.Where(inside, {e_.IntegerConstant(scalar, 0)}, [&] { return Values{load()}; })[0];
+}
+
+void LoopEmission::Store(uint32_t i) {
+  const Statement& s = At(i);
+  llvm::IRBuilder<>& ir = e_.ir();
+  const DType type = variant_.kernel().operands[s.operand].type;
+  Value const index = Index(s.index), value = ValueOf(s, 0);
+  Value allowed = Inside(i, index);
+  const auto also = [&](Value condition) {
+    allowed = allowed == nullptr ? condition : ir.CreateAnd(allowed, condition);
+  };
+  for (const uint32_t indirect : passes_.indirects[s.index]) also(valid_[indirect]);
+  if (is_team() && !variant_.info().statements[i].is_inner) also(ir.CreateICmpEQ(e_.Lane(), e_.I64(0)));
+  const auto store = [&] {
+    if (s.kind == StatementKind::kAtomicAdd) return AddAtomically(s, index, value);
+    e_.Store(type, args_.buffers[s.operand], index, value, ScalarOf(type));
+  };
+  if (allowed == nullptr) return store();
+  e_.If(allowed, store);
+}
+
+void LoopEmission::AddAtomically(const Statement& s, Value index, Value value) {
+  const DType type = variant_.kernel().operands[s.operand].type;
+  const Scalar scalar = ScalarOf(type);
+  Value const buffer = args_.buffers[s.operand];
+  if (!e_.gpu()) {
+    Value const old = e_.Load(type, buffer, index, scalar);
+    Value const sum = IsFloat(scalar) ? e_.ir().CreateFAdd(old, value) : e_.ir().CreateAdd(old, value);
+    return e_.Store(type, buffer, index, sum, scalar);
+  }
+  if (ops::SizeOf(type) < 4)
+    return Fail(absl::UnimplementedError("atomic sums of elements of less than 4 bytes"));
+  e_.AtomicAdd(type, buffer, index, value, scalar);
+}
+
+Value LoopEmission::Call(uint32_t i) {
+  const Statement& s = At(i);
+  const loops::FunctionInfo& function = *loops::FindFunction(static_cast<uint64_t>(s.function));
+  const FunctionFormula formula(OpOf(s.function), function.arity);
+  Lowering::Bindings bindings{};
+  for (size_t k = 0; k < static_cast<size_t>(function.arity); ++k)
+    bindings[k] = {ValueOf(s, k), ScalarOfValue(s.values[k])};
+  const Scalar result = ScalarOfValue(i);
+  Lowering lowering(e_, formula.expression, ScalarOf(s.type), bindings);
+  absl::StatusOr<Value> value = lowering.LowerAs(formula.root, result);
+  if (value.ok()) return *value;
+  Fail(value.status());
+  return e_.IntegerConstant(result, 0);
+}
+
+Value LoopEmission::Random(uint32_t i) {
+  const Statement& s = At(i);
+  const FunctionFormula formula(OpOf(static_cast<loops::Random>(s.integer)), 2);
+  Lowering::Bindings bindings{};
+  bindings[0] = {ValueOf(s, 0), Scalar::kI64};
+  bindings[1] = {e_.I64(0), Scalar::kI64};
+  bindings[static_cast<size_t>(Variable::kIndex)] = {ValueOf(s, 1), Scalar::kI64};
+  Lowering lowering(e_, formula.expression, ScalarOf(s.type), bindings);
+  absl::StatusOr<Value> value = lowering.LowerAs(formula.root, ScalarOf(s.type));
+  if (value.ok()) return *value;
+  Fail(value.status());
+  return e_.IntegerConstant(ScalarOf(s.type), 0);
+}
+
+Value LoopEmission::Bitcast(const Statement& s) {
+  Value const bits = e_.ToStorage(s.from, ValueOf(s, 0), ScalarOf(s.from));
+  return e_.FromStorage(s.type, e_.ir().CreateBitCast(bits, e_.StorageOf(s.type)), ScalarOf(s.type));
+}
+
+// An index outside becomes 0: accesses assume one in the bound.
+void LoopEmission::CheckIndirect(uint32_t i) {
+  const Statement& s = At(i);
+  llvm::IRBuilder<>& ir = e_.ir();
+  Value const bound = Index(s.bound), zero = e_.I64(0);
+  Value index = e_.Convert(ValueOf(s, 0), ScalarOfValue(s.values[0]), Scalar::kI64);
+  Value const given = index;
+  if (s.flag) index = ir.CreateSelect(ir.CreateICmpSLT(index, zero), ir.CreateAdd(index, bound), index);
+  Value const valid = ir.CreateAnd(ir.CreateICmpSGE(index, zero), ir.CreateICmpSLT(index, bound));
+  Report(i, ir.CreateNot(valid), DeviceError::kIndexOutOfRange, given);
+  valid_[i] = valid;
+  Give(i, ir.CreateSelect(valid, index, zero));
+}
+
+// By halves: what comes before `low` is less.
+Value LoopEmission::Search(uint32_t i) {
+  const Statement& s = At(i);
+  llvm::IRBuilder<>& ir = e_.ir();
+  const DType type = variant_.kernel().operands[s.operand].type;
+  const Scalar scalar = ScalarOf(type);
+  Value const first = Index(s.index), zero = e_.I64(0), value = ValueOf(s, 0);
+  Value count = Index(s.bound);
+  if (variant_.call().guarded[i]) {
+    Value const elements = args_.elements[s.operand];
+    Value const fits =
+        ir.CreateAnd(ir.CreateAnd(ir.CreateICmpSGE(first, zero), ir.CreateICmpSGE(count, zero)),
+                     ir.CreateAnd(ir.CreateICmpSLE(first, elements),
+                                  ir.CreateICmpSLE(count, ir.CreateSub(elements, first))));
+    Report(i, ir.CreateNot(fits), DeviceError::kIndexOutOfRange, first);
+    count = ir.CreateSelect(fits, count, zero);
+  }
+  const auto precedes = [&](Value element) -> Value {
+    if (IsFloat(scalar)) return s.flag ? ir.CreateFCmpOLE(element, value) : ir.CreateFCmpOLT(element, value);
+    if (scalar == Scalar::kU8 || scalar == Scalar::kBool)
+      return s.flag ? ir.CreateICmpULE(element, value) : ir.CreateICmpULT(element, value);
+    return s.flag ? ir.CreateICmpSLE(element, value) : ir.CreateICmpSLT(element, value);
+  };
+  const Values found = e_.While(
+      {zero, count}, [&](const Values& range) { return ir.CreateICmpSLT(range[0], range[1]); },
+      [&](const Values& range) -> Values {
+        Value const middle = ir.CreateLShr(ir.CreateAdd(range[0], range[1]), 1);
+        Value const before =
+            precedes(e_.Load(type, args_.buffers[s.operand], ir.CreateAdd(first, middle), scalar));
+        return {ir.CreateSelect(before, ir.CreateAdd(middle, e_.I64(1)), range[0]),
+                ir.CreateSelect(before, range[1], middle)};
+      });
+  return found[0];
+}
+
+void LoopEmission::Scan(uint32_t i) {
+  const Statement& s = At(i);
+  Values taken;
+  for (size_t k = 0; k < static_cast<size_t>(loops::InfoOf(s.reduction).takes); ++k)
+    taken.push_back(ValueOf(s, k));
+  ReductionEmission reduction(e_, s.reduction, ScalarOf(s.type), 0);
+  Values& state = scan_states_[i];
+  state = reduction.Take(state, taken, {});
+  for (size_t k = 0; k < state.size(); ++k) values_[i][k] = state[k];
+}
+
+// ---- indices
+
+Value LoopEmission::Index(uint32_t at) {
+  if (indices_[at] != nullptr) return indices_[at];
+  const IndexNode& node = body_.indices[at];
+  llvm::IRBuilder<>& ir = e_.ir();
+  const bool exact = variant_.call().is_exact[at];
+  const int arity = loops::ArityOf(node.op);
+  Value const a = arity > 0 ? Index(node.a) : nullptr;
+  Value const b = arity > 1 ? Index(node.b) : nullptr;
+  const auto make = [&]() -> Value {
+    switch (node.op) {
+      case IndexOp::kConstant:
+        return e_.I64(node.constant);
+      case IndexOp::kIterator:
+        return iterators_[node.a];
+      case IndexOp::kSize:
+        return args_.sizes[node.a];
+      case IndexOp::kIndirect:
+        return ValueOf(node.a);
+      case IndexOp::kAdd:
+        return exact ? ir.CreateNSWAdd(a, b) : ir.CreateAdd(a, b);
+      case IndexOp::kMul:
+        return exact ? ir.CreateNSWMul(a, b) : ir.CreateMul(a, b);
+      case IndexOp::kFloorDiv:
+      case IndexOp::kMod:
+        return Divide(a, b, variant_.call().is_natural[node.a], node.op == IndexOp::kMod);
+      case IndexOp::kMin:
+        return ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, a, b);
+      case IndexOp::kMax:
+        return ir.CreateBinaryIntrinsic(llvm::Intrinsic::smax, a, b);
+      case IndexOp::kAbs:
+        return ir.CreateBinaryIntrinsic(llvm::Intrinsic::abs, a, ir.getFalse());
+    }
+    return nullptr;
+  };
+  return indices_[at] = make();
+}
+
+// By at least 1, rounded down.
+Value LoopEmission::Divide(Value a, Value b, bool is_natural, bool remainder) {
+  llvm::IRBuilder<>& ir = e_.ir();
+  if (is_natural) return remainder ? ir.CreateURem(a, b) : ir.CreateUDiv(a, b);
+  Value const rest = ir.CreateSRem(a, b), negative = ir.CreateICmpSLT(rest, e_.I64(0));
+  if (remainder) return ir.CreateSelect(negative, ir.CreateAdd(rest, b), rest);
+  return ir.CreateSub(ir.CreateSDiv(a, b), ir.CreateZExt(negative, ir.getInt64Ty()));
+}
+
+}  // namespace xpud::kernels

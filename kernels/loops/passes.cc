@@ -1,0 +1,197 @@
+#include "kernels/loops/passes.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace xpud::kernels {
+namespace {
+
+using loops::Body;
+using loops::IndexNode;
+using loops::IndexOp;
+using loops::kNone;
+using loops::Reduction;
+using loops::Statement;
+using loops::StatementKind;
+
+bool Stores(const Statement& s) {
+  return s.kind == StatementKind::kStore || s.kind == StatementKind::kAtomicAdd;
+}
+bool HasEffect(const Statement& s) { return Stores(s) || s.kind == StatementKind::kAssert; }
+
+class Scheduler {
+ public:
+  Scheduler(const Body& body, const loops::BodyInfo& info, LoopPasses& to)
+      : body_(body), info_(info), to_(to), count_(static_cast<uint32_t>(body.statements.size())) {}
+
+  void Run() {
+    FindIndirects();
+    FindStoredValues();
+    FindReady();
+    PlaceEffects();
+    FillSections();
+  }
+
+ private:
+  // Where an operand was stored last.
+  struct LastStore {
+    bool inner = false, outer = false;
+    uint32_t index = kNone;
+    StatementKind kind = StatementKind::kStore;
+    uint32_t pass = 0, phase = 0;
+  };
+
+  const Statement& At(uint32_t i) const { return body_.statements[i]; }
+  bool IsInner(uint32_t i) const { return info_.statements[i].is_inner; }
+  bool IsReduction(uint32_t i) const { return At(i).kind == StatementKind::kReduce; }
+  bool IsMasked(uint32_t i) const { return info_.statements[i].block != kNone; }
+
+  template <typename Visit>
+  void ForEachNeeded(uint32_t i, Visit visit) const {
+    const Statement& s = At(i);
+    if (info_.statements[i].block != kNone) visit(info_.statements[i].block);
+    if (to_.stored_by[i] != kNone) return visit(At(to_.stored_by[i]).values[0]);
+    for (const uint32_t value : s.values)
+      if (value != kNone) visit(value);
+    for (const uint32_t index : {s.index, s.bound})
+      if (index != kNone) std::ranges::for_each(to_.indirects[index], visit);
+  }
+
+  void FindIndirects();
+  void FindStoredValues();
+  void FindReady();
+  void PlaceEffects();
+  void FillSections();
+  void Add(LoopSection& section, uint32_t i);
+
+  const Body& body_;
+  const loops::BodyInfo& info_;
+  LoopPasses& to_;
+  const uint32_t count_;
+  // Of each statement: the first pass or phase where its value can be had.
+  std::vector<uint32_t> ready_;
+  // Of each store and assertion: the pass (inner ones) or phase where it runs.
+  std::vector<uint32_t> place_;
+  uint32_t passes_ = 0;
+};
+
+void Scheduler::FindIndirects() {
+  to_.indirects.resize(body_.indices.size());
+  for (size_t i = 0; i < body_.indices.size(); ++i) {
+    const IndexNode& node = body_.indices[i];
+    std::vector<uint32_t>& made = to_.indirects[i];
+    if (node.op == IndexOp::kIndirect) made = {node.a};
+    const int arity = loops::ArityOf(node.op);
+    if (arity > 0) made = to_.indirects[node.a];
+    if (arity < 2) continue;
+    const std::vector<uint32_t>&a = to_.indirects[node.a], &b = to_.indirects[node.b];
+    made.clear();
+    std::ranges::set_union(a, b, std::back_inserter(made));
+  }
+}
+
+// A body reads what it writes at the same index alone.
+void Scheduler::FindStoredValues() {
+  to_.stored_by.assign(count_, kNone);
+  for (uint32_t i = 0; i < count_; ++i) {
+    if (At(i).kind != StatementKind::kLoad) continue;
+    for (uint32_t k = i; k-- > 0 && to_.stored_by[i] == kNone;)
+      if (At(k).kind == StatementKind::kStore && At(k).operand == At(i).operand) to_.stored_by[i] = k;
+  }
+}
+
+void Scheduler::FindReady() {
+  ready_.assign(count_, 0);
+  to_.first_pass.assign(count_, 0);
+  for (uint32_t i = 0; i < count_; ++i) {
+    ForEachNeeded(i, [&](uint32_t needed) { ready_[i] = std::max(ready_[i], ready_[needed]); });
+    if (IsInner(i)) passes_ = std::max(passes_, ready_[i] + 1);
+    if (!IsReduction(i)) continue;
+    to_.first_pass[i] = ready_[i];
+    ready_[i] += static_cast<uint32_t>(PassesOf(At(i).reduction));
+    passes_ = std::max(passes_, ready_[i]);
+  }
+}
+
+void Scheduler::PlaceEffects() {
+  place_ = ready_;
+  const uint32_t last = std::max(passes_, 1u) - 1;
+  std::vector<LastStore> stores;
+  std::vector<bool> loaded;
+  const auto of = [](auto& list, uint32_t operand) {
+    if (list.size() <= operand) list.resize(operand + 1);
+    return list.begin() + operand;
+  };
+  for (uint32_t i = 0; i < count_; ++i) {
+    const Statement& s = At(i);
+    if (s.kind == StatementKind::kLoad) *of(loaded, s.operand) = true;
+    if (!Stores(s)) continue;
+    LastStore& before = *of(stores, s.operand);
+    uint32_t& place = place_[i];
+    if (IsInner(i)) {
+      place = last;
+      const bool commutes =
+          before.index == s.index || (before.kind == s.kind && s.kind == StatementKind::kAtomicAdd);
+      if (before.inner) place = std::max(place, before.pass + (commutes ? 0 : 1));
+      if (before.outer) place = std::max(place, before.phase);
+      before.inner = true;
+      before.pass = place;
+    } else {
+      if (before.inner) place = std::max(place, before.pass + 1);
+      if (before.outer) place = std::max(place, before.phase);
+      before.outer = true;
+      before.phase = place;
+    }
+    to_.stores_conflict |= before.inner && before.outer;
+    before.index = s.index;
+    before.kind = s.kind;
+    passes_ = std::max(passes_, IsInner(i) ? place + 1 : place);
+  }
+  to_.stores_conflict |= passes_ > last + 1;
+  for (uint32_t i = 0; i < count_; ++i)
+    if (Stores(At(i)) && *of(loaded, At(i).operand)) place_[i] = IsInner(i) ? passes_ - 1 : passes_;
+}
+
+// Values that are made once are there; others are made again.
+void Scheduler::Add(LoopSection& section, uint32_t i) {
+  if (section[i]) return;
+  section[i] = true;
+  ForEachNeeded(i, [&](uint32_t needed) {
+    const bool is_there = !IsMasked(needed) && !IsInner(needed) && At(needed).kind != StatementKind::kMask;
+    if (!is_there) Add(section, needed);
+  });
+}
+
+void Scheduler::FillSections() {
+  to_.pass.assign(passes_, LoopSection(count_));
+  to_.phase.assign(passes_ + 1, LoopSection(count_));
+  for (uint32_t i = 0; i < count_; ++i) {
+    if (IsReduction(i)) {
+      for (int p = 0; p < PassesOf(At(i).reduction); ++p)
+        Add(to_.pass[to_.first_pass[i] + static_cast<uint32_t>(p)], i);
+    } else if (IsInner(i)) {
+      if (HasEffect(At(i))) Add(to_.pass[place_[i]], i);
+    } else if (!IsMasked(i) && At(i).kind != StatementKind::kMask) {
+      Add(to_.phase[place_[i]], i);
+    }
+  }
+}
+
+}  // namespace
+
+int PassesOf(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kWelford:
+    case Reduction::kWelfordCombine:
+    case Reduction::kOnlineSoftmax:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+LoopPasses::LoopPasses(const loops::Body& body, const loops::BodyInfo& info) {
+  Scheduler(body, info, *this).Run();
+}
+
+}  // namespace xpud::kernels

@@ -1,0 +1,72 @@
+// What is compiled of a loop kernel: one of its bodies, for a class of calls. Equal ones, whoever defined
+// them, are one object with one number, which a kernel's key holds.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/loops/definition.h"
+
+namespace xpud::kernels {
+
+// How lanes share a body's points.
+enum class LoopSchedule : uint8_t {
+  kPoints,  // a lane takes whole points
+  kRows,    // a team takes a point, and its lanes share the reduced positions. On the host, a team is a lane
+};
+
+// Immutable; any thread.
+class LoopVariant {
+ public:
+  // What code depends on beside the body.
+  struct Class {
+    LoopSchedule schedule = LoopSchedule::kPoints;
+    bool warps = false;  // kRows on a GPU: a team is a warp
+    // As in loops::BodyCall.
+    std::vector<bool> guarded, is_exact, is_natural;
+  };
+
+  // Returns the one that exists, or makes it. It exists until nobody refers to it.
+  static std::shared_ptr<const LoopVariant> Intern(const std::shared_ptr<const loops::Definition>& definition,
+                                                   uint32_t body, Class of);
+  // REQUIRES: it exists.
+  static std::shared_ptr<const LoopVariant> Find(uint64_t number);
+  ~LoopVariant();
+  LoopVariant(const LoopVariant&) = delete;
+  LoopVariant& operator=(const LoopVariant&) = delete;
+
+  uint64_t number() const { return number_; }  // never used again
+  // Everything that determines the code.
+  const std::string& identity() const { return identity_; }
+  const std::string& name() const { return name_; }  // a C identifier that follows from the identity
+  const loops::Kernel& kernel() const { return definition_->kernel(); }
+  const loops::Body& body() const { return kernel().bodies[body_]; }
+  const loops::BodyInfo& info() const { return definition_->info().bodies[body_]; }
+  const Class& call() const { return class_; }
+  // The number of the body's first statement, counted over all bodies.
+  uint32_t first_statement() const { return first_statement_; }
+  // Whether it stores an error where something is wrong.
+  bool reports() const { return reports_; }
+  // Whether the kernel is given the number of elements of a buffer.
+  bool checks(uint32_t operand) const { return checks_[operand]; }
+
+ private:
+  struct Table;
+  static Table& TheTable();
+
+  LoopVariant(std::shared_ptr<const loops::Definition> definition, uint32_t body, Class of,
+              std::string identity, uint64_t number);
+
+  const std::shared_ptr<const loops::Definition> definition_;
+  const uint32_t body_;
+  const Class class_;
+  const std::string identity_, name_;
+  const uint64_t number_;
+  uint32_t first_statement_ = 0;
+  bool reports_ = false;
+  std::vector<bool> checks_;
+};
+
+}  // namespace xpud::kernels
