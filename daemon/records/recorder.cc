@@ -97,6 +97,8 @@ void Recorder::Note(const Running& command, uint64_t now_ns) {
   record.refused = command.refused;
   record.launches =
       command.launches == nullptr ? uint16_t{0} : static_cast<uint16_t>(command.launches->size());
+  const bool runs_loop = command.call != nullptr && command.call->kernel != nullptr;
+  record.kernel = runs_loop ? flight_names_.NumberOf(command.call->kernel->name, kFlightNameBytes) : 0;
   record.has_output = command.call != nullptr && !command.call->outputs.empty();
   if (record.has_output) record.output = ShapeOf(command.call->outputs.front());
   if (command.timed) [[unlikely]]
@@ -196,20 +198,6 @@ void Recorder::Finish(Profile& profile, uint32_t queue, uint64_t sequence, uint6
     record->device_ns = record->ended_ns - record->began_ns;
   }
   profile.ended_ns = now_ns;
-}
-
-uint32_t Recorder::NumberOf(Profile& profile, std::string_view name) {
-  if (name.empty()) return 0;
-  if (const auto found = profile.numbers.find(name); found != profile.numbers.end()) return found->second;
-  // The text, and what refers to it.
-  constexpr size_t kEntryBytes = 128;
-  const uint64_t bytes = name.size() + kEntryBytes;
-  if (profile.name_bytes + bytes > Profile::NameBytes(profile.records.capacity())) return 0;
-  profile.name_bytes += bytes;
-  const auto number = static_cast<uint32_t>(profile.names.size());
-  profile.names.push_back(std::make_shared<const std::string>(name));
-  profile.numbers.emplace(*profile.names.back(), number);
-  return number;
 }
 
 }  // namespace xpud::records
