@@ -98,7 +98,7 @@ void ProfileDesk::TakeForClient(uint64_t session, std::function<void(const recor
   if (client != nullptr) taken = client->recorder().Take(Audience::kClient);
   if (taken != nullptr) {
     const uint64_t kept = taken->records.added() - taken->records.first();
-    client->recorder().Sent(kept * sizeof(transport::ProfileRecord) + taken->name_bytes);
+    client->recorder().Sent(kept * sizeof(transport::ProfileRecord) + taken->names.bytes());
   }
   RunAside([taken = std::move(taken), use = std::move(use)]() mutable {
     use(taken.get());

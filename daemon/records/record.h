@@ -52,6 +52,7 @@ struct alignas(64) FlightRecord {
   bool has_output;
   uint16_t launches;
   TensorShape output;  // the first, if it has any
+  uint32_t kernel;     // the client's name of its loop kernel: a number of Recorder::flight_names
 };
 static_assert(sizeof(FlightRecord) == 64);
 

@@ -37,6 +37,12 @@ const ops::Operand* TableOf(const ops::Call& call) {
   }
 }
 
+// The client's name of its loop kernel, else that of the first launch. REQUIRES: there are launches.
+std::string_view KernelNameOf(const Running& command) {
+  const ops::KernelOfCall* const kernel = command.call == nullptr ? nullptr : command.call->kernel;
+  return kernel != nullptr ? kernel->name : (*command.launches)[0].kernel().entry;
+}
+
 void SetRun(CommandRecord& record, const executor::WorkTime& time) {
   if (!std::exchange(record.exact, true)) {
     record.began_ns = time.began_ns;
@@ -91,6 +97,8 @@ void Recorder::Note(const Running& command, uint64_t now_ns) {
   record.refused = command.refused;
   record.launches =
       command.launches == nullptr ? uint16_t{0} : static_cast<uint16_t>(command.launches->size());
+  const bool runs_loop = command.call != nullptr && command.call->kernel != nullptr;
+  record.kernel = runs_loop ? flight_names_.NumberOf(command.call->kernel->name, kFlightNameBytes) : 0;
   record.has_output = command.call != nullptr && !command.call->outputs.empty();
   if (record.has_output) record.output = ShapeOf(command.call->outputs.front());
   if (command.timed) [[unlikely]]
@@ -123,13 +131,13 @@ void Recorder::NoteTimes(const Running& command) {
   if (command.call != nullptr) {
     record.operations = static_cast<float>(ops::CostOf(*command.call));
     const ops::Operand* const table = TableOf(*command.call);
-    const ops::Operand& output = command.call->outputs.front();
-    if (table != nullptr) record.operations = static_cast<float>(output.numel());
+    // What is read of a table is as large as the output.
+    if (table != nullptr) record.operations = static_cast<float>(command.call->outputs.front().numel());
     size_t tensors = 0;
     for (const auto& operands : {command.call->outputs, command.call->inputs}) {
       for (const ops::Operand& operand : operands) {
         if (!operand.is_tensor()) continue;
-        record.bytes += BytesOf(&operand == table ? output : operand);
+        record.bytes += BytesOf(&operand == table ? command.call->outputs.front() : operand);
         if (tensors < CommandRecord::kTensors) record.shapes[tensors] = ShapeOf(operand);
         ++tensors;
       }
@@ -139,7 +147,7 @@ void Recorder::NoteTimes(const Running& command) {
   for (const auto& profile : profiles_) {
     if (profile == nullptr || profile->stopped) continue;
     if (!command.range.empty()) record.kernel = NumberOf(*profile, command.range);
-    if (record.launches != 0) record.kernel = NumberOf(*profile, (*command.launches)[0].kernel().entry);
+    if (record.launches != 0) record.kernel = NumberOf(*profile, KernelNameOf(command));
     if (!synchronous_ && record.submitted_ns != 0)
       profile->unfinished.push_back({profile->records.added(), record.sequence, record.queue});
     if (command.first_work != command.end_of_work) {
@@ -190,20 +198,6 @@ void Recorder::Finish(Profile& profile, uint32_t queue, uint64_t sequence, uint6
     record->device_ns = record->ended_ns - record->began_ns;
   }
   profile.ended_ns = now_ns;
-}
-
-uint32_t Recorder::NumberOf(Profile& profile, std::string_view name) {
-  if (name.empty()) return 0;
-  if (const auto found = profile.numbers.find(name); found != profile.numbers.end()) return found->second;
-  // The text, and what refers to it.
-  constexpr size_t kEntryBytes = 128;
-  const uint64_t bytes = name.size() + kEntryBytes;
-  if (profile.name_bytes + bytes > Profile::NameBytes(profile.records.capacity())) return 0;
-  profile.name_bytes += bytes;
-  const auto number = static_cast<uint32_t>(profile.names.size());
-  profile.names.push_back(std::make_shared<const std::string>(name));
-  profile.numbers.emplace(*profile.names.back(), number);
-  return number;
 }
 
 }  // namespace xpud::records

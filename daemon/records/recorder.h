@@ -18,6 +18,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "daemon/executor/api/work_time.h"
+#include "daemon/records/name_table.h"
 #include "daemon/records/record.h"
 #include "kernels/api/launch.h"
 #include "kernels/api/op_call.h"
@@ -149,7 +150,7 @@ struct Profile {
 
   // As how many commands what it keeps counts.
   uint64_t counted_commands() const {
-    return records.added() - records.first() + name_bytes / sizeof(CommandRecord);
+    return records.added() - records.first() + names.bytes() / sizeof(CommandRecord);
   }
 
   bool IsRunning(uint64_t now_ns) {
@@ -175,10 +176,7 @@ struct Profile {
   Ring<CommandRecord> records;
   uint64_t until_ns = UINT64_MAX;  // then it stops by itself
   bool stopped = false;
-  // Of kernels and ranges, by number. Readers share them.
-  std::deque<std::shared_ptr<const std::string>> names = {std::make_shared<const std::string>()};
-  absl::flat_hash_map<std::string_view, uint32_t> numbers;
-  uint64_t name_bytes = 0;  // that the names take
+  NameTable names;  // of kernels and ranges
   std::deque<Unfinished> unfinished;
   absl::flat_hash_map<uint32_t, std::deque<Work>> work;  // by queue
   uint64_t ended_ns = 0;                                 // the last command that is known to have
@@ -187,6 +185,7 @@ struct Profile {
 class Recorder {
  public:
   static constexpr size_t kFlightRecords = 10'000, kEndedFlightRecords = 1'000;
+  static constexpr uint64_t kFlightNameBytes = uint64_t{64} << 10;
 
   // `synchronous`: whether work is complete when the call that appends it returns.
   explicit Recorder(bool synchronous) : synchronous_(synchronous), flight_(kFlightRecords) {}
@@ -230,6 +229,8 @@ class Recorder {
   }
 
   const Ring<FlightRecord>& flight() const { return flight_; }
+  // Of the loop kernels in flight records.
+  const NameTable& flight_names() const { return flight_names_; }
   // The last one; null: there is none.
   const Profile* profile(Audience audience) const { return profiles_[static_cast<size_t>(audience)].get(); }
   // As how many commands it counts, see Profile::CountedCommands; or the client's last one, which was sent.
@@ -249,10 +250,13 @@ class Recorder {
   void NoteTimes(const Running& command);
   static void Finish(Profile& profile, uint32_t queue, uint64_t sequence, uint64_t now_ns);
   static void SetTime(Profile& profile, uint32_t queue, const executor::WorkTime& time);
-  static uint32_t NumberOf(Profile& profile, std::string_view name);
+  static uint32_t NumberOf(Profile& profile, std::string_view name) {
+    return profile.names.NumberOf(name, Profile::NameBytes(profile.records.capacity()));
+  }
 
   const bool synchronous_;
   Ring<FlightRecord> flight_;
+  NameTable flight_names_;
   std::array<std::unique_ptr<Profile>, kAudiences> profiles_;  // by audience
   uint64_t arrived_ns_ = 0;
   uint64_t sent_commands_ = 0;

@@ -139,11 +139,11 @@ TEST(RecorderTest, NamesTakeNoMoreThanTheyMay) {
   const Profile& profile = *recorder.profile(Audience::kUser);
   uint64_t bytes = 0;
   for (const auto& name : profile.names) bytes += name->size();
-  EXPECT_LE(bytes, profile.name_bytes);
-  EXPECT_LE(profile.name_bytes, Profile::NameBytes(kCapacity));
-  EXPECT_GT(profile.name_bytes, Profile::NameBytes(kCapacity) * 9 / 10) << "there is room for more";
+  EXPECT_LE(bytes, profile.names.bytes());
+  EXPECT_LE(profile.names.bytes(), Profile::NameBytes(kCapacity));
+  EXPECT_GT(profile.names.bytes(), Profile::NameBytes(kCapacity) * 9 / 10) << "there is room for more";
   EXPECT_EQ(profile.records[profile.records.added() - 1].kernel, 0u) << "one beyond the limit has no name";
-  EXPECT_EQ(profile.counted_commands(), kCapacity + profile.name_bytes / sizeof(CommandRecord));
+  EXPECT_EQ(profile.counted_commands(), kCapacity + profile.names.bytes() / sizeof(CommandRecord));
   EXPECT_EQ(recorder.counted_commands(Audience::kUser), Profile::CountedCommands(kCapacity));
   EXPECT_GE(Profile::CountedCommands(kCapacity) * sizeof(CommandRecord) + sizeof(CommandRecord),
             kCapacity * sizeof(CommandRecord) + Profile::NameBytes(kCapacity));
@@ -242,6 +242,34 @@ TEST(RecorderTest, RangesHaveTheirNames) {
   EXPECT_EQ(profile.records[1].kernel, 0u) << "its end has none";
   EXPECT_EQ(profile.records[2].kernel, profile.records[0].kernel);
   EXPECT_EQ(profile.records[0].ended_ns, 0u) << "it is no work of the device";
+}
+
+TEST(RecorderTest, LoopKernelsHaveTheirClientsNames) {
+  Recorder recorder(/*synchronous=*/true);
+  ops::KernelOfCall kernel;
+  kernels::OpCall call;
+  call.row = &ops::RowOf("xpud::loop");
+  call.kernel = &kernel;
+  Running running;
+  running.header.kind = wire::CommandKind::kExecute;
+  running.row = call.row;
+  running.call = &call;  // without outputs
+  for (const char* const name : {"softmax", "gather", "softmax", ""}) {
+    kernel.name = name;
+    recorder.Note(running, 1);
+  }
+  const NameTable& names = recorder.flight_names();
+  for (const auto& [number, name] : {std::pair(0, "softmax"), {1, "gather"}, {2, "softmax"}, {3, ""}})
+    EXPECT_EQ(*names[recorder.flight()[static_cast<uint64_t>(number)].kernel], name);
+  const std::string prefix(100, 'k');
+  for (int i = 0; i < 1000; ++i) {
+    const std::string name = prefix + std::to_string(i);
+    kernel.name = name;
+    recorder.Note(running, 1);
+  }
+  EXPECT_LE(names.bytes(), Recorder::kFlightNameBytes);
+  EXPECT_GT(names.bytes(), Recorder::kFlightNameBytes * 9 / 10);
+  EXPECT_EQ(recorder.flight()[recorder.flight().added() - 1].kernel, 0u) << "there is no room for its name";
 }
 
 TEST(RecorderTest, TimesOfOverwrittenCommandsAreDropped) {

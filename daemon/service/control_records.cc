@@ -69,6 +69,10 @@ const char* NameOf(CommandKind kind) {
       return "reserve";
     case CommandKind::kRange:
       return "range";
+    case CommandKind::kDefineKernel:
+      return "define kernel";
+    case CommandKind::kForgetKernel:
+      return "forget kernel";
   }
   return "unknown";
 }
@@ -149,9 +153,10 @@ void Fill(const CommandRecord& record, const Names& names, v1::ProfiledCommand& 
   out.set_replayed(record.replayed);
 }
 
-void Fill(const FlightRecord& record, v1::FlightCommand& out) {
+// `kernel`: the name of the loop kernel that it ran; empty if it ran none, or one without a name.
+void Fill(const FlightRecord& record, const std::string& kernel, v1::FlightCommand& out) {
   out.set_sequence(record.sequence);
-  out.set_op(OpOf(record));
+  out.set_op(kernel.empty() ? OpOf(record) : "loop kernel " + kernel);
   if (record.has_output) out.set_output(TextOf(record.output));
   out.set_queue(record.queue);
   out.set_run_ns(record.run_ns);
@@ -332,12 +337,15 @@ void FillFlight(const records::EndedSession& session, uint32_t device, uint64_t 
   FillEnded(session, device, out);
   const records::Ring<FlightRecord>& ring = session.recorder->flight();
   out.set_recorded(ring.added());
-  for (uint64_t i = FirstOf(ring, most); i < ring.added(); ++i) Fill(ring[i], *out.add_commands());
+  const records::NameTable& names = session.recorder->flight_names();
+  for (uint64_t i = FirstOf(ring, most); i < ring.added(); ++i)
+    Fill(ring[i], *names[ring[i].kernel], *out.add_commands());
 }
 
 void RecordReader::ReadFlight(lane::Lane& lane, const v1::ReadFlightRequest& request,
                               v1::ReadFlightResponse& out) {
   std::vector<FlightRecord> records;
+  Names names;
   std::optional<uint64_t> next;  // record
   uint64_t end = 0;
   v1::Flight* flight = nullptr;
@@ -361,10 +369,13 @@ void RecordReader::ReadFlight(lane::Lane& lane, const v1::ReadFlightRequest& req
         next = std::min(ring.first(), end);
       }
       const uint64_t last = std::min(*next + kFlightPiece, end);
-      for (uint64_t& i = *next; i < last; ++i) records.push_back(ring[i]);
+      for (uint64_t& i = *next; i < last; ++i) {
+        records.push_back(ring[i]);
+        names.try_emplace(ring[i].kernel, recorder->flight_names()[ring[i].kernel]);
+      }
     });
   } while (next && *next < end);
-  for (const FlightRecord& record : records) Fill(record, *flight->add_commands());
+  for (const FlightRecord& record : records) Fill(record, *names.at(record.kernel), *flight->add_commands());
 }
 
 void RecordReader::FillState(lane::Lane& lane, uint64_t session, v1::Flight& out) const {

@@ -53,7 +53,7 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
       recorder_(std::make_unique<records::Recorder>(state.device->properties().synchronous)),
       memory_(state, device, session_->peer().tenant, *transport_, queues_, announcer_, *rerun_,
               busy_queues_),
-      ops_(state, buffers_, errors_, memory_, *rerun_),
+      ops_(state, buffers_, kernels_, errors_, memory_, *rerun_),
       copies_(state, *transport_, access_, buffers_, memories_, errors_, *rerun_, counters_) {}
 
 DeviceSession::~DeviceSession() {
@@ -302,6 +302,10 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::RunCommand(const wire::Com
       return ClearError(bytes, queue);
     case CommandKind::kRange:
       return done(wire::DecodeRange(bytes, command_.range));
+    case CommandKind::kDefineKernel:
+      return DefineKernel(bytes, queue);
+    case CommandKind::kForgetKernel:
+      return ForgetKernel(bytes);
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("a command of unknown kind ", static_cast<int>(header.kind)));
@@ -358,6 +362,29 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::ReleaseMemory(Bytes bytes)
   if (memory == nullptr) return Breach("host memory was released that is not shared");
   if (const uint64_t queues = memory->queues & queues_.open(); queues != 0)
     memory_.Defer(queues, std::move(memory));
+  return Outcome::kDone;
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::DefineKernel(Bytes bytes, const Queue& queue) {
+  wire::DefineKernelCommand command;
+  std::string_view definition, name;
+  RETURN_IF_ERROR(wire::DecodeDefineKernel(bytes, command, definition, name));
+  RETURN_IF_ERROR(kernels_.Admit(command.kernel));
+  const handles::KernelTable::Kernel& kernel = kernels_.Define(command.kernel, definition, name);
+  command_.heavy = true;
+  if (kernel.refusal.ok()) return Outcome::kDone;
+  command_.refused = true;
+  errors_.Raise(queue.id, command_.sequence,
+                absl::Status(kernel.refusal.code(),
+                             absl::StrCat("loop kernel ", kernel.name, ": ", kernel.refusal.message())));
+  return Outcome::kDone;
+}
+
+// No earlier call refers to the kernel: a call does so only until its command has run.
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::ForgetKernel(Bytes bytes) {
+  wire::ForgetKernelCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  RETURN_IF_ERROR(kernels_.Forget(command.kernel));
   return Outcome::kDone;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/handles/buffer_table.h"
 #include "daemon/handles/host_memory.h"
+#include "daemon/handles/kernel_table.h"
 #include "daemon/records/recorder.h"
 #include "daemon/session/command_reader.h"
 #include "daemon/session/session.h"
@@ -148,6 +149,8 @@ class DeviceSession {
   absl::StatusOr<Outcome> Free(Bytes bytes);
   absl::StatusOr<Outcome> Reserve(Bytes bytes);
   absl::StatusOr<Outcome> ReleaseMemory(Bytes bytes);
+  absl::StatusOr<Outcome> DefineKernel(Bytes bytes, const stream::Queue& queue);
+  absl::StatusOr<Outcome> ForgetKernel(Bytes bytes);
   absl::StatusOr<Outcome> CreateQueue(Bytes bytes, uint32_t id);
   absl::StatusOr<Outcome> DestroyQueue(Bytes bytes, stream::Queue& queue);
   absl::StatusOr<Outcome> Timestamp(Bytes bytes, stream::Queue& queue);
@@ -171,6 +174,7 @@ class DeviceSession {
   uint64_t notes_ = 0;        // see stream::Lineage
   CommandReader reader_;
   handles::BufferTable buffers_;
+  handles::KernelTable kernels_;
   handles::DeviceHostMemories memories_;
   stream::QueueErrors errors_;
   stream::QueueTable queues_;

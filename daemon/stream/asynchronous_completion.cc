@@ -96,8 +96,8 @@ bool AsynchronousCompletion::Poll(uint64_t now_ns) {
   queue_.Completed(done);
   in_flight_.Advance(
       done,
-      [&](std::span<const uint64_t> suspects, uint64_t word, const std::string& command) {
-        const memory::Fault fault = context_.errors.RaiseIndexError(id_, suspects.front(), word, command);
+      [&](std::span<const uint64_t> suspects, uint64_t word, const Reporter& reporter) {
+        const memory::Fault fault = context_.errors.Raise(id_, suspects.front(), ErrorOf(word, reporter));
         for (const uint64_t sequence : suspects) lineage_.Spoil(sequence, fault);
       },
       [&](const memory::Block& block) { context_.state.pool->Free(block); });
@@ -172,15 +172,15 @@ void AsynchronousCompletion::FreeRetired() {
 
 uint64_t* AsynchronousCompletion::TakeErrorWord(uint64_t sequence, const kernels::OpCall& call) {
   if (lineage_.is_full()) return nullptr;
-  if (!ops::DescriptorOf(*call.row).reads_indices()) return &unused_error_word_;
+  if (!MayReport(call)) return &unused_error_word_;
   // With the address of what it writes, only updates of the same memory share a word.
   const auto target = call.outputs.empty() ? 0 : reinterpret_cast<uint64_t>(call.outputs.front().data);
   return in_flight_.TakeErrorSlot(sequence, (ops::WordingOf(call) ^ target) * 0x9e3779b97f4a7c15,
-                                  [&] { return ops::Describe(call); });
+                                  [&] { return Reporter::Of(call); });
 }
 
 void AsynchronousCompletion::ReturnErrorWord(const kernels::OpCall& call) {
-  if (ops::DescriptorOf(*call.row).reads_indices()) in_flight_.ReturnErrorSlot();
+  if (MayReport(call)) in_flight_.ReturnErrorSlot();
 }
 
 // It takes long with more than 64 MiB to read and write, or more than 2^33 operations: tens of microseconds

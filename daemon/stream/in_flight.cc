@@ -26,12 +26,11 @@ size_t InFlight::SlotFor(uint64_t key) const {
   return unused;
 }
 
-uint64_t* InFlight::TakeErrorSlot(uint64_t sequence, uint64_t key,
-                                  absl::FunctionRef<std::string()> describe) {
+uint64_t* InFlight::TakeErrorSlot(uint64_t sequence, uint64_t key, absl::FunctionRef<Reporter()> describe) {
   const size_t at = SlotFor(key);
   if (at == kErrorSlots) return nullptr;
   Slot& slot = slots_[at];
-  if (slot.key != key || slot.command.empty()) slot = {key, 0, describe()};
+  if (slot.key != key || slot.reporter.name.empty()) slot = {key, 0, describe()};
   ++slot.users;
   reporters_.push_back({sequence, at});
   return &on_device_->errors[at];
@@ -51,16 +50,16 @@ std::optional<memory::Block> InFlight::Reuse(uint64_t bytes, uint64_t announced)
 
 void InFlight::Advance(uint64_t done, OnError on_error, absl::FunctionRef<void(const memory::Block&)> free) {
   while (!reporters_.empty() && reporters_.front().sequence <= done) {
-    const Reporter reporter = reporters_.front();
-    Slot& slot = slots_[reporter.slot];
-    const std::atomic_ref<uint64_t> reported(words_.errors[reporter.slot]);
+    const Command command = reporters_.front();
+    Slot& slot = slots_[command.slot];
+    const std::atomic_ref<uint64_t> reported(words_.errors[command.slot]);
     if (reported.load(std::memory_order_relaxed) != 0) [[unlikely]] {
       // A command that finds a report of another one in its slot makes none of its own, so all are suspects.
       std::vector<uint64_t> suspects;
-      for (const Reporter& other : reporters_) {
-        if (other.slot == reporter.slot) suspects.push_back(other.sequence);
+      for (const Command& other : reporters_) {
+        if (other.slot == command.slot) suspects.push_back(other.sequence);
       }
-      on_error(suspects, reported.exchange(0, std::memory_order_relaxed), slot.command);
+      on_error(suspects, reported.exchange(0, std::memory_order_relaxed), slot.reporter);
     }
     --slot.users;
     reporters_.pop_front();

@@ -14,6 +14,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "daemon/memory/pool.h"
+#include "daemon/stream/device_error.h"
 
 namespace xpud::stream {
 
@@ -35,7 +36,7 @@ class InFlight {
   // Returns where (the device's address) command `sequence` reports an index, or nullptr while all slots are
   // in use. Commands with the same `key`, which `describe` describes alike, share a slot. So a program that
   // repeats its commands gives its kernels the same addresses, and they can be replayed.
-  uint64_t* TakeErrorSlot(uint64_t sequence, uint64_t key, absl::FunctionRef<std::string()> describe);
+  uint64_t* TakeErrorSlot(uint64_t sequence, uint64_t key, absl::FunctionRef<Reporter()> describe);
   // Whether a command in flight may report an index.
   bool has_reporters() const { return !reporters_.empty(); }
   // The command that took the last slot was not sent.
@@ -53,11 +54,11 @@ class InFlight {
   // The device has completed `done`: reports the errors and frees the memory of commands up to there.
   // `suspects`: the commands in flight that share the slot, by sequence. At least one of them has reported.
   using OnError =
-      absl::FunctionRef<void(std::span<const uint64_t> suspects, uint64_t word, const std::string& command)>;
+      absl::FunctionRef<void(std::span<const uint64_t> suspects, uint64_t word, const Reporter& reporter)>;
   void Advance(uint64_t done, OnError on_error, absl::FunctionRef<void(const memory::Block&)> free);
   // The device does nothing more: frees everything.
   void Drain(absl::FunctionRef<void(const memory::Block&)> free) {
-    Advance(UINT64_MAX, [](std::span<const uint64_t>, uint64_t, const std::string&) {}, free);
+    Advance(UINT64_MAX, [](std::span<const uint64_t>, uint64_t, const Reporter&) {}, free);
   }
 
  private:
@@ -68,9 +69,10 @@ class InFlight {
   struct Slot {
     uint64_t key = 0;
     size_t users = 0;  // commands in flight
-    std::string command;
+    Reporter reporter;
   };
-  struct Reporter {
+  // A command in flight that may report.
+  struct Command {
     uint64_t sequence;
     size_t slot;
   };
@@ -80,8 +82,8 @@ class InFlight {
 
   Words& words_;
   Words* const on_device_;
-  std::deque<Retired> retired_;     // by sequence
-  std::deque<Reporter> reporters_;  // by sequence
+  std::deque<Retired> retired_;    // by sequence
+  std::deque<Command> reporters_;  // by sequence
   std::array<Slot, kErrorSlots> slots_;
 };
 

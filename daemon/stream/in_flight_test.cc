@@ -30,10 +30,10 @@ class InFlightTest : public ::testing::Test {
     commands_.clear();
     queue_.Advance(
         done,
-        [&](std::span<const uint64_t> suspects, uint64_t word, const std::string& command) {
+        [&](std::span<const uint64_t> suspects, uint64_t word, const Reporter& reporter) {
           suspects_.assign(suspects.begin(), suspects.end());
           errors_.emplace_back(suspects.front(), word);
-          commands_.push_back(command);
+          commands_.push_back(reporter.name);
         },
         [&](const memory::Block& block) { freed_.push_back(block.bytes); });
   }
@@ -80,8 +80,8 @@ TEST_F(InFlightTest, MemoryThatTheNextRunOfUnfinishedWorkReadsIsNotReused) {
 }
 
 TEST_F(InFlightTest, AnErrorIsReportedWithItsCommandWhenThatIsDone) {
-  uint64_t* const first = queue_.TakeErrorSlot(7, 1, [] { return "embedding"; });
-  uint64_t* const second = queue_.TakeErrorSlot(9, 2, [] { return "gather"; });
+  uint64_t* const first = queue_.TakeErrorSlot(7, 1, [] { return Reporter{"embedding"}; });
+  uint64_t* const second = queue_.TakeErrorSlot(9, 2, [] { return Reporter{"gather"}; });
   ASSERT_NE(first, second);
   *second = 42;
   Advance(8);
@@ -93,11 +93,11 @@ TEST_F(InFlightTest, AnErrorIsReportedWithItsCommandWhenThatIsDone) {
 
 TEST_F(InFlightTest, CommandsThatAreWordedAlikeReportInTheSamePlaceEachTime) {
   int described = 0;
-  const auto describe = [&] { return absl::StrCat("embedding ", ++described); };
+  const auto describe = [&] { return Reporter{absl::StrCat("embedding ", ++described)}; };
   uint64_t* const place = queue_.TakeErrorSlot(1, 30, describe);
   for (uint64_t sequence = 2; sequence < 10 * InFlight::kErrorSlots; ++sequence)
     ASSERT_EQ(queue_.TakeErrorSlot(sequence, 30, describe), place);
-  ASSERT_NE(queue_.TakeErrorSlot(500, 30 + InFlight::kErrorSlots, [] { return "another"; }), place);
+  ASSERT_NE(queue_.TakeErrorSlot(500, 30 + InFlight::kErrorSlots, [] { return Reporter{"another"}; }), place);
   *place = 42;
   Advance(3);
   EXPECT_THAT(errors_, ElementsAre(Pair(1, 42))) << "once";
@@ -111,7 +111,7 @@ TEST_F(InFlightTest, CommandsThatAreWordedAlikeReportInTheSamePlaceEachTime) {
 
 // What the others have reported is not in the word, so none of them may be taken for right.
 TEST_F(InFlightTest, AllThatShareAWordAreSuspects) {
-  const auto name = [] { return "gather"; };
+  const auto name = [] { return Reporter{"gather"}; };
   uint64_t* const word = queue_.TakeErrorSlot(1, 30, name);
   queue_.TakeErrorSlot(2, 31, name);
   queue_.TakeErrorSlot(3, 30, name);
@@ -123,7 +123,7 @@ TEST_F(InFlightTest, AllThatShareAWordAreSuspects) {
 }
 
 TEST_F(InFlightTest, AUsedSlotIsCleanWhenItIsTakenAgain) {
-  const auto name = [] { return "gather"; };
+  const auto name = [] { return Reporter{"gather"}; };
   for (uint64_t sequence = 1; sequence < 3 * InFlight::kErrorSlots; ++sequence) {
     uint64_t* const slot = queue_.TakeErrorSlot(sequence, sequence, name);
     ASSERT_EQ(*slot, 0u);
@@ -134,7 +134,7 @@ TEST_F(InFlightTest, AUsedSlotIsCleanWhenItIsTakenAgain) {
 }
 
 TEST_F(InFlightTest, SlotsRunOutAndComeBack) {
-  const auto name = [] { return "gather"; };
+  const auto name = [] { return Reporter{"gather"}; };
   for (size_t i = 1; i <= InFlight::kErrorSlots; ++i) ASSERT_NE(queue_.TakeErrorSlot(i, i, name), nullptr);
   EXPECT_EQ(queue_.TakeErrorSlot(100, 100, name), nullptr);
   queue_.ReturnErrorSlot();

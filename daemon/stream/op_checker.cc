@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/check.h"
+#include "proto/ops/families/loop.h"
 
 namespace xpud::stream {
 namespace {
@@ -106,11 +107,24 @@ absl::Status OpChecker::Resolve(const DecodedOp& decoded, uint32_t queue, Checke
   op.call.inputs = {operands + op.outputs, op.inputs};
   op.call.attributes = decoded.attributes;
   op.call.lists = decoded.lists;
+  op.call.kernel = nullptr;
   return first;
 }
 
-absl::Status OpChecker::Check(const CheckedOp& op) const {
+absl::Status OpChecker::FindKernel(kernels::OpCall& call) const {
+  const int64_t id = ops::Read<ops::LoopCall>(call).kernel;
+  const handles::KernelTable::Kernel* const kernel = kernels_.Find(id);
+  if (kernel == nullptr)
+    return absl::InvalidArgumentError(absl::StrCat("loop kernel ", id, " is not defined"));
+  call.kernel = &kernel->named;
+  RETURN_IF_ERROR(kernel->refusal);
+  ASSIGN_OR_RETURN(call.kernel, kernel->calls->Find(call));
+  return absl::OkStatus();
+}
+
+absl::Status OpChecker::Check(CheckedOp& op) const {
   RETURN_IF_ERROR(ops::CheckCall(op.call));
+  if (ops::DescriptorOf(*op.call.row).runs_kernel) RETURN_IF_ERROR(FindKernel(op.call));
   // Memory does not bound what an op computes: attention does more the longer its sequences are, and views
   // repeat elements. Where no executor process can be ended, an op computes for minutes at most.
   constexpr double kMaxOperations = 0x1p43;

@@ -15,14 +15,14 @@ namespace xpud::stream {
 
 class OpStream {
  public:
-  OpStream(DeviceState& state, handles::BufferTable& buffers, QueueErrors& errors, Memory& memory,
-           Rerun& rerun)
+  OpStream(DeviceState& state, handles::BufferTable& buffers, const handles::KernelTable& kernels,
+           QueueErrors& errors, Memory& memory, Rerun& rerun)
       : state_(state),
         buffers_(buffers),
         errors_(errors),
         memory_(memory),
         rerun_(rerun),
-        checker_(state, buffers) {}
+        checker_(state, buffers, kernels) {}
 
   // Runs one op. An error is a breach of protocol; an op that is refused raises an error on its queue and
   // poisons its outputs. Until an op that was stopped is done, call this with the same arguments.

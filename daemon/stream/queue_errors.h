@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "daemon/handles/buffer_table.h"
 #include "daemon/tenant/counters.h"
-#include "proto/ops/invalid_index.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/commands.h"
 
@@ -28,12 +27,6 @@ class QueueErrors {
     errors_[last_ % kKept] = absl::Status(error.code(), error.message().substr(0, kMaxMessage));
     RaiseCause(queue, sequence, cause);
     return {cause, static_cast<uint8_t>(queue)};
-  }
-  // `word`: what a kernel of `command` reported (kernels/api/launch.h).
-  memory::Fault RaiseIndexError(uint32_t queue, uint64_t sequence, uint64_t word,
-                                const std::string& command) {
-    const int64_t value = static_cast<int64_t>(word) >> 8;
-    return Raise(queue, sequence, absl::OutOfRangeError(ops::DescribeInvalidIndex(value, command)));
   }
   // Command `sequence` of the queue reads what `fault` poisoned. Returns the fault of what it does not write.
   memory::Fault RaiseAgain(uint32_t queue, uint64_t sequence, memory::Fault fault) {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "daemon/stream/device_error.h"
 #include "proto/base/clock.h"
-#include "proto/ops/check.h"
 
 namespace xpud::stream {
 
@@ -20,7 +20,7 @@ Completion::Launch SynchronousCompletion::Launched(uint64_t sequence, const Chec
     return {};
   reported.store(0, std::memory_order_relaxed);
   return {.takes_long = false,
-          .fault = context_.errors.RaiseIndexError(id_, sequence, word, ops::Describe(op.call))};
+          .fault = context_.errors.Raise(id_, sequence, ErrorOf(word, Reporter::Of(op.call)))};
 }
 
 absl::Status SynchronousCompletion::WriteTimestamp(uint32_t slot) {

@@ -112,9 +112,9 @@ TEST(CallCheck, SizesAndElementsDecide) {
   EXPECT_TRUE(call->bodies[0].guarded[6]) << "an element is missing";
   EXPECT_GT(call->operations, 120 * 10);
   EXPECT_TRUE(check({0, 40}, {0, 0}).ok());
-  EXPECT_EQ(check({-1, 40}, {1, 1}).status().message(), "loop kernel, body 0: dimension 0 has -1 positions");
+  EXPECT_EQ(check({-1, 40}, {1, 1}).status().message(), "body 0: dimension 0 has -1 positions");
   EXPECT_EQ(check({int64_t{1} << 40, 1 << 20}, {1, 1}).status().message(),
-            "loop kernel, body 0: more than 281474976710656 positions");
+            "body 0: more than 281474976710656 positions");
   EXPECT_FALSE(check({3}, {1, 1}).ok());
 }
 
@@ -129,7 +129,7 @@ TEST(CallCheck, DivisorsAreAtLeastOne) {
   EXPECT_TRUE(CheckCall(kernel, *info, two, elements).ok());
   EXPECT_TRUE(CheckCall(kernel, *info, empty, elements).ok()) << "nothing is divided";
   EXPECT_EQ(CheckCall(kernel, *info, none, elements).status().message(),
-            "loop kernel, body 0: index node 3 divides by 0, at least 1 is needed");
+            "body 0: index node 3 divides by 0, at least 1 is needed");
 }
 
 TEST(CallCheck, IndirectIndicesAreInsideTheirBound) {

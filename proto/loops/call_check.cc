@@ -47,15 +47,15 @@ absl::StatusOr<std::vector<int64_t>> ExtentsOf(const Body& body, const Bounds& b
     const Interval extent = bounds.Extent(d);
     if (!extent.known || extent.low < 0)
       return absl::InvalidArgumentError(extent.known
-                                            ? absl::StrCat("loop kernel, body ", number, ": dimension ", d,
+                                            ? absl::StrCat("body ", number, ": dimension ", d,
                                                            " has ", extent.low, " positions")
-                                            : absl::StrCat("loop kernel, body ", number, ": dimension ", d,
+                                            : absl::StrCat("body ", number, ": dimension ", d,
                                                            " has no 64-bit number of positions"));
     extents.push_back(extent.low);
     positions = extent.low == 0 || positions == 0 ? 0 : positions * extent.low;
     if (positions > kMaxPositions)
       return absl::InvalidArgumentError(
-          absl::StrCat("loop kernel, body ", number, ": more than ", kMaxPositions, " positions"));
+          absl::StrCat("body ", number, ": more than ", kMaxPositions, " positions"));
   }
   return extents;
 }
@@ -68,7 +68,7 @@ absl::Status CheckDivisors(const Body& body, const Bounds& bounds, size_t number
     const Interval divisor = bounds.Of(node.b);
     if (divisor.known && divisor.low >= 1) continue;
     const std::string found = divisor.known ? absl::StrCat(divisor.low) : "no 64-bit number";
-    return absl::InvalidArgumentError(absl::StrCat("loop kernel, body ", number, ": index node ", i,
+    return absl::InvalidArgumentError(absl::StrCat("body ", number, ": index node ", i,
                                                    " divides by ", found, ", at least 1 is needed"));
   }
   return absl::OkStatus();

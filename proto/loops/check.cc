@@ -107,11 +107,11 @@ class BodyCheck {
 
   template <typename... Parts>
   absl::Status Error(const Parts&... parts) const {
-    return absl::InvalidArgumentError(absl::StrCat("loop kernel, body ", number_, ": ", parts...));
+    return absl::InvalidArgumentError(absl::StrCat("body ", number_, ": ", parts...));
   }
   template <typename... Parts>
   absl::Status StatementError(const Parts&... parts) const {
-    return absl::InvalidArgumentError(absl::StrCat("loop kernel, body ", number_, ", statement ", at_, " (",
+    return absl::InvalidArgumentError(absl::StrCat("body ", number_, ", statement ", at_, " (",
                                                    View(NameOf(Current().kind)), "): ", parts...));
   }
   const Statement& Current() const { return body_.statements[at_]; }

@@ -121,7 +121,7 @@ TEST(Check, PointsMayRunInAnyOrder) {
   EXPECT_TRUE(CheckKernel(kernel(0)).ok());
   EXPECT_EQ(
       CheckKernel(kernel(1)).status().message(),
-      "loop kernel, body 0: operand 0 is read and written at different indices; points run in any order");
+      "body 0: operand 0 is read and written at different indices; points run in any order");
   // What a body has written, the next one may read anywhere.
   Kernel two = kernel(0);
   two.operands.push_back({DType::kFloat32, Role::kWritten});

@@ -47,7 +47,7 @@ class Reader {
   absl::Status status() const { return ok() ? absl::OkStatus() : absl::InvalidArgumentError(error_); }
   void Fail(std::string_view what) {
     if (ok())
-      error_ = absl::StrCat("loop kernel, byte ", at_, ": ", absl::string_view(what.data(), what.size()));
+      error_ = absl::StrCat("byte ", at_, ": ", absl::string_view(what.data(), what.size()));
   }
 
   uint64_t Number() {

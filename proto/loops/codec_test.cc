@@ -79,12 +79,12 @@ TEST(Codec, NothingElseIsAccepted) {
   for (size_t length = 0; length < bytes.size(); ++length)
     EXPECT_FALSE(Decode(bytes.substr(0, length)).ok()) << length;
   EXPECT_EQ(Decode(bytes + '\0').status().message(),
-            absl::StrCat("loop kernel, byte ", bytes.size(), ": bytes are left over"));
-  EXPECT_EQ(Decode("\x02").status().message(), "loop kernel, byte 1: version 2, this daemon knows 1");
+            absl::StrCat("byte ", bytes.size(), ": bytes are left over"));
+  EXPECT_EQ(Decode("\x02").status().message(), "byte 1: version 2, this daemon knows 1");
   EXPECT_EQ(Decode(std::string("\x81\x00", 2)).status().message(),
-            "loop kernel, byte 2: a number is longer than it must be");
+            "byte 2: a number is longer than it must be");
   EXPECT_EQ(Decode("\x01\xff\x01").status().message(),
-            "loop kernel, byte 3: number of operands 255, at most 128 is allowed");
+            "byte 3: number of operands 255, at most 128 is allowed");
   EXPECT_FALSE(Decode(std::string(kMaxKernelBytes + 1, '\1')).ok());
 }
 

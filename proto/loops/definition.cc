@@ -35,6 +35,19 @@ absl::Status CheckOperand(const Operand& declared, const ops::Operand& given, ui
   return absl::OkStatus();
 }
 
+// Whether an index is checked where it is used, or something is asserted.
+bool MayReport(const Kernel& kernel, const CallInfo& info) {
+  for (size_t b = 0; b < kernel.bodies.size(); ++b) {
+    const std::vector<Statement>& statements = kernel.bodies[b].statements;
+    for (size_t i = 0; i < statements.size(); ++i) {
+      const StatementKind kind = statements[i].kind;
+      if (kind == StatementKind::kIndirect || kind == StatementKind::kAssert || info.bodies[b].guarded[i])
+        return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<uint32_t> OutputsOf(const Kernel& kernel) { return OperandsOf(kernel, true); }
@@ -82,6 +95,7 @@ absl::StatusOr<const DefinedCall*> CallCache::Find(const ops::Call& call) {
   for (size_t i = 0; i < sizes.size(); ++i) found_.sizes.push_back(sizes[i]);
   ASSIGN_OR_RETURN(found_.info, CheckCall(kernel, found_.definition->info(), found_.sizes, found_.elements));
   found_.operations = found_.info.operations;
+  found_.reports = MayReport(kernel, found_.info);
   is_valid_ = true;
   return &found_;
 }

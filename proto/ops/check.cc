@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
@@ -94,6 +95,7 @@ absl::Status CheckAttributes(const Call& call, const FamilyDescriptor& family) {
 
 absl::Status CheckTypes(const Call& call, const FamilyDescriptor& family) {
   const Row& row = *call.row;
+  if (family.runs_kernel) return absl::OkStatus();  // the kernel has types of its own
   if (family.lists > 0 && call.inputs.empty()) return Invalid("its list of inputs is empty");
   if (!family.inputs.empty()) return NeedType(call.inputs[family.typed_input], "input", row.dtypes);
   const bool any =
@@ -120,7 +122,11 @@ absl::Status CheckCall(const Call& call) {
 }
 
 std::string Describe(const Call& call) {
-  std::string text = absl::StrCat(Name(*call.row), "(");
+  std::string text = call.kernel != nullptr
+                         ? absl::StrCat("loop kernel ",
+                                        absl::string_view(call.kernel->name.data(), call.kernel->name.size()))
+                         : Name(*call.row);
+  text += "(";
   constexpr size_t kMaxNamed = 8;
   for (size_t i = 0; i < std::min(call.inputs.size(), kMaxNamed); ++i)
     absl::StrAppend(&text, i == 0 ? "" : ", ", Describe(call.inputs[i]));
@@ -134,6 +140,7 @@ uint64_t WordingOf(const Call& call) {
     wording = (wording ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15;
     wording ^= wording >> 32;
   };
+  if (call.kernel != nullptr) add(std::hash<std::string_view>()(call.kernel->name));
   for (const Operand& operand : call.inputs) {
     add(operand.present | operand.immediate << 1 | operand.rank << 2 | static_cast<int>(operand.dtype) << 8);
     for (int d = 0; d < operand.rank; ++d) add(operand.sizes[d]);

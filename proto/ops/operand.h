@@ -38,6 +38,7 @@ struct KernelOfCall {
   std::string_view name;      // its client's, for people
   std::vector<bool> updated;  // of each output: it depends on what it held
   double operations = 0;      // see CostOf
+  bool reports = false;       // it may store a code in Call::error_word
 };
 
 struct Call {

@@ -4,7 +4,7 @@
 //
 // A session has a ring for each device that it uses, and numbers that ring's commands from 1: the number is
 // the command's *sequence*. A queue's completed counter is the sequence of its last finished command. Ids of
-// queues, buffers and timestamps belong to the ring. Queue 0 exists from the start.
+// queues, buffers, timestamps and loop kernels belong to the ring. Queue 0 exists from the start.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace xpud::wire {
 
 // The range of protocol versions that this source speaks; the daemon picks the highest that both know.
 inline constexpr uint16_t kOldestVersion = 5;
-inline constexpr uint16_t kNewestVersion = 8;
+inline constexpr uint16_t kNewestVersion = 9;
 
 inline constexpr size_t kMaxCommandBytes = 64 << 10;
 inline constexpr size_t kMaxInlineUploadBytes = 2048;
@@ -23,6 +23,9 @@ inline constexpr size_t kMaxRangeName = 120;
 inline constexpr uint32_t kMaxQueues = 64;
 inline constexpr uint32_t kMaxTimestamps = 1024;
 inline constexpr uint32_t kMaxBuffers = 1u << 20;
+// Of loop kernels (proto/loops), whose ids are 1 to kMaxKernels.
+inline constexpr uint32_t kMaxKernels = 4096;
+inline constexpr size_t kMaxKernelName = kMaxRangeName;
 
 enum class CommandKind : uint8_t {
   kNop = 1,
@@ -40,7 +43,9 @@ enum class CommandKind : uint8_t {
   kClearError = 13,
   kReleaseMemory = 14,
   kReserve = 15,
-  kRange = 16,  // from version 7 on
+  kRange = 16,         // from version 7 on
+  kDefineKernel = 17,  // from version 9 on, as kForgetKernel
+  kForgetKernel = 18,
 };
 
 constexpr uint32_t PadTo8(size_t bytes) { return static_cast<uint32_t>((bytes + 7) & ~size_t{7}); }
@@ -149,6 +154,22 @@ struct RangeCommand {
   uint32_t reserved;
 };
 
+// Defines a loop kernel, which later calls of row `xpud::loop` on this ring name by its id. Followed by `bytes`
+// bytes of the kernel (proto/loops/codec.h), then `name_bytes` of its name for people, both together padded to
+// 8. A kernel that is not allowed raises an error on the queue; its id is in use all the same.
+struct DefineKernelCommand {
+  CommandHeader header;
+  uint32_t kernel;  // a free id
+  uint32_t bytes;
+  uint32_t name_bytes;
+  uint32_t reserved;
+};
+struct ForgetKernelCommand {  // the id is free again
+  CommandHeader header;
+  uint32_t kernel;
+  uint32_t reserved;
+};
+
 // Followed by:
 // - for a family with tensor lists, the length of each as a u16, outputs' lists first, padded to 8 bytes;
 // - the operands: outputs, then inputs, those of a list one after the other;
@@ -186,6 +207,7 @@ static_assert(sizeof(CopyCommand) == 48 && sizeof(CreateQueueCommand) == 16 &&
               sizeof(TimestampCommand) == 16);
 static_assert(sizeof(RangeCommand) == 16 && sizeof(ReserveCommand) == 16 && sizeof(WaitCommand) == 24 &&
               sizeof(ClearErrorCommand) == 16);
+static_assert(sizeof(DefineKernelCommand) == 24 && sizeof(ForgetKernelCommand) == 16);
 static_assert(sizeof(ExecuteCommand) == 16 && offsetof(ExecuteCommand, inputs) == 14);
 static_assert(sizeof(OperandHeader) == 8 && offsetof(OperandHeader, buffer) == 4);
 static_assert(std::is_trivially_copyable_v<ExecuteCommand> && std::is_trivially_copyable_v<CopyCommand>);

@@ -172,6 +172,20 @@ absl::Status DecodeRange(std::span<const std::byte> bytes, std::string_view& nam
   return absl::OkStatus();
 }
 
+absl::Status DecodeDefineKernel(std::span<const std::byte> bytes, DefineKernelCommand& command,
+                                std::string_view& kernel, std::string_view& name) {
+  if (bytes.size() < sizeof(command)) return Broken("a command's size does not fit its kind");
+  std::memcpy(&command, bytes.data(), sizeof(command));
+  if (command.reserved != 0) return Broken("reserved bytes of a command are not zero");
+  if (command.name_bytes > kMaxKernelName || command.bytes > kMaxCommandBytes ||
+      bytes.size() != sizeof(command) + PadTo8(size_t{command.bytes} + command.name_bytes))
+    return Broken("a loop kernel's definition does not fit its command");
+  const char* const at = reinterpret_cast<const char*>(bytes.data()) + sizeof(command);
+  kernel = {at, command.bytes};
+  name = {at + command.bytes, command.name_bytes};
+  return absl::OkStatus();
+}
+
 absl::Status DecodeExecute(std::span<const std::byte> bytes, DecodedExecute& execute) {
   Reader reader(bytes);
   ExecuteCommand command;

@@ -62,6 +62,10 @@ absl::Status DecodeUploadInline(std::span<const std::byte> bytes, UploadInlineCo
 // A range's begin or end; `name` points into `bytes`.
 absl::Status DecodeRange(std::span<const std::byte> bytes, std::string_view& name);
 
+// A definition of a loop kernel; both parts point into `bytes`. What they say is not looked at.
+absl::Status DecodeDefineKernel(std::span<const std::byte> bytes, DefineKernelCommand& command,
+                                std::string_view& kernel, std::string_view& name);
+
 // An op, its attributes and tensor lists as its family's schema says. Sizes are below 2^63 and their product,
 // times the element size, too; `numel` cannot overflow afterwards.
 absl::Status DecodeExecute(std::span<const std::byte> bytes, DecodedExecute& execute);

@@ -203,4 +203,27 @@ void EncodeExecute(const OpCall& call, uint32_t queue, std::byte* out) {
   std::memcpy(start, &command, sizeof(command));
 }
 
+absl::StatusOr<size_t> DefineKernelBytes(std::span<const std::byte> kernel, std::string_view name) {
+  if (name.size() > kMaxKernelName) {
+    return absl::InvalidArgumentError(absl::StrCat("a loop kernel's name of ", name.size(), " bytes; at most ",
+                                                   kMaxKernelName, " are allowed"));
+  }
+  const size_t bytes = sizeof(DefineKernelCommand) + PadTo8(kernel.size() + name.size());
+  if (kernel.size() <= kMaxCommandBytes && bytes <= kMaxCommandBytes) return bytes;
+  return absl::InvalidArgumentError(absl::StrCat("a loop kernel of ", kernel.size(),
+                                                 " bytes; it does not fit a command of ", kMaxCommandBytes));
+}
+
+void EncodeDefineKernel(uint32_t id, std::span<const std::byte> kernel, std::string_view name, uint32_t queue,
+                        std::byte* out) {
+  const size_t bytes = sizeof(DefineKernelCommand) + PadTo8(kernel.size() + name.size());
+  const DefineKernelCommand command = {Header(CommandKind::kDefineKernel, queue, bytes), id,
+                                       static_cast<uint32_t>(kernel.size()),
+                                       static_cast<uint32_t>(name.size()), 0};
+  std::memset(out + bytes - sizeof(uint64_t), 0, sizeof(uint64_t));  // the padding
+  std::memcpy(out, &command, sizeof(command));
+  std::memcpy(out + sizeof(command), kernel.data(), kernel.size());
+  std::memcpy(out + sizeof(command) + kernel.size(), name.data(), name.size());
+}
+
 }  // namespace xpud::wire

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "proto/ops/op_call.h"
@@ -24,5 +26,13 @@ absl::StatusOr<size_t> ExecuteBytes(const OpCall& call);
 
 // Writes `call` at `out`. REQUIRES: ExecuteBytes(call) succeeded; so many bytes.
 void EncodeExecute(const OpCall& call, uint32_t queue, std::byte* out);
+
+// The bytes that EncodeDefineKernel will write, as ExecuteBytes. InvalidArgument for a kernel of more bytes
+// than a command can carry, or a name of more than kMaxKernelName.
+absl::StatusOr<size_t> DefineKernelBytes(std::span<const std::byte> kernel, std::string_view name);
+
+// Writes the definition at `out`. REQUIRES: DefineKernelBytes succeeded; so many bytes.
+void EncodeDefineKernel(uint32_t id, std::span<const std::byte> kernel, std::string_view name, uint32_t queue,
+                        std::byte* out);
 
 }  // namespace xpud::wire

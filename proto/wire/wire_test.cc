@@ -1,4 +1,5 @@
 #include <cstring>
+#include <functional>
 #include <random>
 #include <span>
 #include <string>
@@ -27,6 +28,12 @@ TensorRef Tensor(const std::vector<int64_t>& sizes, const std::vector<int64_t>* 
 std::vector<std::byte> Encode(const OpCall& call) {
   std::vector<std::byte> bytes(*ExecuteBytes(call));
   EncodeExecute(call, 3, bytes.data());
+  return bytes;
+}
+
+std::vector<std::byte> Define(uint32_t id, std::span<const std::byte> kernel, std::string_view name) {
+  std::vector<std::byte> bytes(*DefineKernelBytes(kernel, name), std::byte{0xff});
+  EncodeDefineKernel(id, kernel, name, 3, bytes.data());
   return bytes;
 }
 
@@ -117,40 +124,85 @@ TEST(Wire, MoreTensorsOrBytesThanACommandMayHaveAreRefused) {
   EXPECT_EQ(ExecuteBytes(call).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(Wire, EveryTruncationIsRefused) {
+// A command of variable size, and whether bytes are one.
+struct Form {
+  const char* name;
+  std::vector<std::byte> bytes;
+  std::function<bool(std::span<const std::byte>)> decodes;
+};
+
+std::vector<Form> Forms() {
   Example example;
-  const auto bytes = Encode(example.call());
-  DecodedExecute decoded;
-  for (size_t length = 0; length < bytes.size(); ++length) {
-    std::vector<std::byte> part(
-        bytes.begin(),
-        bytes.begin() + static_cast<std::ptrdiff_t>(length));  // exact size, so ASan sees overreads
-    EXPECT_FALSE(DecodeExecute(part, decoded).ok()) << length;
+  const auto execute = [](std::span<const std::byte> bytes) {
+    static DecodedExecute decoded;
+    return DecodeExecute(bytes, decoded).ok();
+  };
+  const auto define = [](std::span<const std::byte> bytes) {
+    DefineKernelCommand command;
+    std::string_view kernel, name;
+    return DecodeDefineKernel(bytes, command, kernel, name).ok();
+  };
+  return {{"execute", Encode(example.call()), execute},
+          {"define", Define(77, std::vector<std::byte>(13, std::byte{5}), "softmax"), define}};
+}
+
+TEST(Wire, EveryTruncationIsRefused) {
+  for (const Form& form : Forms()) {
+    for (size_t length = 0; length < form.bytes.size(); ++length) {
+      std::vector<std::byte> part(
+          form.bytes.begin(),
+          form.bytes.begin() + static_cast<std::ptrdiff_t>(length));  // exact size, so ASan sees overreads
+      EXPECT_FALSE(form.decodes(part)) << form.name << " " << length;
+    }
   }
 }
 
 TEST(Wire, TrailingBytesAreRefused) {
-  Example example;
-  auto bytes = Encode(example.call());
-  bytes.resize(bytes.size() + 8);
-  DecodedExecute decoded;
-  EXPECT_FALSE(DecodeExecute(bytes, decoded).ok());
+  for (Form& form : Forms()) {
+    form.bytes.resize(form.bytes.size() + 8);
+    EXPECT_FALSE(form.decodes(form.bytes)) << form.name;
+  }
 }
 
 TEST(Wire, RandomBytesNeverCrashTheDecoder) {
   std::mt19937 random(1);
-  Example example;
-  const auto good = Encode(example.call());
-  DecodedExecute decoded;
-  int accepted = 0;
-  for (int round = 0; round < 200000; ++round) {
-    auto bytes = good;
-    for (int flips = 0; flips < 3; ++flips)
-      bytes[random() % bytes.size()] ^= static_cast<std::byte>(1u << random() % 8);
-    accepted += DecodeExecute(bytes, decoded).ok();
+  for (const Form& form : Forms()) {
+    int accepted = 0;
+    for (int round = 0; round < 200000; ++round) {
+      auto bytes = form.bytes;
+      for (int flips = 0; flips < 3; ++flips)
+        bytes[random() % bytes.size()] ^= static_cast<std::byte>(1u << random() % 8);
+      accepted += form.decodes(bytes);
+    }
+    EXPECT_GT(accepted, 0) << form.name;
+    EXPECT_LT(accepted, 200000) << form.name;
   }
-  EXPECT_GT(accepted, 0);
-  EXPECT_LT(accepted, 200000);
+}
+
+TEST(Wire, ADefinitionArrivesAsItWasSent) {
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{13}, kMaxCommandBytes - 24 - kMaxKernelName}) {
+    for (const size_t name_size : {size_t{0}, size_t{3}, kMaxKernelName}) {
+      const std::vector<std::byte> kernel(size, std::byte{5});
+      const std::string name(name_size, 'n');
+      const auto bytes = Define(77, kernel, name);
+      CommandHeader header;
+      ASSERT_TRUE(DecodeHeader(bytes, header).ok());
+      EXPECT_EQ(header.kind, CommandKind::kDefineKernel);
+      EXPECT_EQ(header.bytes, bytes.size());
+      DefineKernelCommand command;
+      std::string_view got, got_name;
+      ASSERT_TRUE(DecodeDefineKernel(bytes, command, got, got_name).ok());
+      EXPECT_EQ(command.kernel, 77u);
+      EXPECT_EQ(got, std::string(size, '\5'));
+      EXPECT_EQ(got_name, name);
+    }
+  }
+}
+
+TEST(Wire, DefinitionsThatTheWireCannotCarryAreRefusedBeforeEncoding) {
+  const std::vector<std::byte> kernel(kMaxCommandBytes);
+  EXPECT_FALSE(DefineKernelBytes(kernel, "").ok());
+  EXPECT_FALSE(DefineKernelBytes({}, std::string(kMaxKernelName + 1, 'n')).ok());
 }
 
 TEST(Wire, NamesOfRangesFitTheirCommands) {

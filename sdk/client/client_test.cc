@@ -13,6 +13,7 @@
 #include "sdk/client/client_name.h"
 #include "sdk/client/helper_process.h"
 #include "sdk/client/host_cache.h"
+#include "sdk/client/kernel_ids.h"
 #include "sdk/client/remote.h"
 #include "sdk/client/staging.h"
 #include "sdk/client/visible_devices.h"
@@ -53,6 +54,15 @@ TEST(BufferIds, OfASessionInPlaceOfAnotherRepeatNoHandle) {
     EXPECT_GT(made.generation, 5u) << "ids repeat, generations do not";
     EXPECT_NE(made.generation, kept.generation);
   }
+}
+
+TEST(KernelIds, AreThoseOfTheWireAndComeBack) {
+  KernelIds ids;
+  for (uint32_t i = 1; i <= wire::kMaxKernels; ++i) ASSERT_EQ(*ids.Take(), i);
+  EXPECT_TRUE(absl::IsResourceExhausted(ids.Take().status()));
+  ids.Return(7);
+  EXPECT_EQ(*ids.Take(), 7u);
+  EXPECT_FALSE(ids.Take().ok());
 }
 
 TEST(Staging, PiecesComeFreeInOrderWhenTheirCommandCompletes) {

@@ -85,6 +85,14 @@ class Core : public std::enable_shared_from_this<Core> {
     constexpr uint16_t kFirstVersion = 7;
     return connection_.welcome.version >= kFirstVersion;
   }
+  bool knows_loop_kernels() const {
+    constexpr uint16_t kFirstVersion = 9;
+    return connection_.welcome.version >= kFirstVersion && ops::Contains(rows(), LoopRow());
+  }
+  static const ops::Row& LoopRow() {
+    static const ops::Row& row = ops::RowOf("xpud::loop");
+    return row;
+  }
   absl::Status StartProfile(uint32_t device, uint64_t commands) const;
   absl::StatusOr<Profile> StopProfile(uint32_t device) const;
   // Returns Unimplemented for a daemon that knows no nice.

@@ -219,6 +219,38 @@ absl::Status DeviceSession::Execute(uint32_t queue, const OpCall& call) {
   });
 }
 
+absl::StatusOr<uint32_t> DeviceSession::DefineKernel(uint32_t queue, std::span<const std::byte> bytes,
+                                                     std::string_view name) {
+  RETURN_IF_ERROR(core_.CheckUsable());
+  if (!core_.knows_loop_kernels()) return UnknownOp(Core::LoopRow());
+  name = name.substr(0, wire::kMaxKernelName);
+  ASSIGN_OR_RETURN(const size_t size, wire::DefineKernelBytes(bytes, name));
+  absl::StatusOr<uint32_t> id = 0;
+  RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::byte* const space = transport_->Reserve(size);
+    if (space == nullptr) return false;
+    id = kernel_ids_.Take();
+    if (!id.ok()) return true;
+    wire::EncodeDefineKernel(*id, bytes, name, queue, space);
+    Committed(queue, size);
+    transport_->Publish();
+    return true;
+  }));
+  return id;
+}
+
+void DeviceSession::ForgetKernel(uint32_t id) {
+  if (core_.forked()) return;
+  const wire::ForgetKernelCommand command = {
+      wire::Header(wire::CommandKind::kForgetKernel, 0, sizeof(wire::ForgetKernelCommand)), id, 0};
+  const absl::Status sent = UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (Append(command) == 0) return false;
+    kernel_ids_.Return(id);  // a later definition comes after this command
+    return true;
+  });
+  (void)sent;  // a session that has ended has no kernels
+}
+
 absl::Status DeviceSession::Copy(uint32_t queue, BufferHandle source, uint64_t source_offset,
                                  BufferHandle target, uint64_t target_offset, uint64_t bytes) {
   RETURN_IF_ERROR(core_.CheckUsable());

@@ -19,6 +19,7 @@
 #include "proto/wire/encode.h"
 #include "sdk/client/buffer_ids.h"
 #include "sdk/client/connect.h"
+#include "sdk/client/kernel_ids.h"
 #include "sdk/client/spin_mutex.h"
 #include "sdk/client/staging.h"
 #include "xpud/xpud.h"
@@ -43,6 +44,10 @@ class DeviceSession {
   absl::StatusOr<BufferHandle> Allocate(uint32_t queue, uint64_t bytes);
   void Free(BufferHandle handle, uint64_t bytes);
   absl::Status Execute(uint32_t queue, const OpCall& call);
+  // Returns the kernel's id.
+  absl::StatusOr<uint32_t> DefineKernel(uint32_t queue, std::span<const std::byte> bytes,
+                                        std::string_view name);
+  void ForgetKernel(uint32_t id);
   absl::Status Upload(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
                       uint64_t offset);
   absl::Status Download(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target);
@@ -171,6 +176,7 @@ class DeviceSession {
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   CommandObserver* observer_ ABSL_GUARDED_BY(mutex_) = nullptr;
   BufferIds ids_ ABSL_GUARDED_BY(mutex_);
+  KernelIds kernel_ids_ ABSL_GUARDED_BY(mutex_);
   MemoryStats memory_ ABSL_GUARDED_BY(mutex_);
   uint64_t charged_ ABSL_GUARDED_BY(mutex_) = 0;        // bytes, as the daemon rounds them
   std::shared_ptr<Core> self_ ABSL_GUARDED_BY(mutex_);  // while there are buffers, which do not own Core

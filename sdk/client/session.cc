@@ -19,6 +19,12 @@ void Buffer::Free() {
   bytes_ = 0;
 }
 
+void LoopKernel::Forget() {
+  if (core_ != nullptr) core_->IfOpen(device_)->ForgetKernel(id_);
+  core_ = nullptr;
+  id_ = 0;
+}
+
 void HostBuffer::Free() {
   if (core_ != nullptr) core_->FreeHost(static_cast<client::HostCache::Block*>(block_));
   core_ = nullptr;
@@ -64,6 +70,13 @@ absl::StatusOr<Buffer> Queue::Allocate(uint64_t bytes) const {
 absl::Status Queue::Execute(const OpCall& call) const {
   ASSIGN_OR_RETURN(client::DeviceSession* const on, core_->Open(device_));
   return on->Execute(id_, call);
+}
+
+absl::StatusOr<LoopKernel> Queue::DefineKernel(std::span<const std::byte> bytes,
+                                               std::string_view name) const {
+  ASSIGN_OR_RETURN(client::DeviceSession* const on, core_->Open(device_));
+  ASSIGN_OR_RETURN(const uint32_t id, on->DefineKernel(id_, bytes, name));
+  return LoopKernel(core_, device_, id);
 }
 
 absl::Status Queue::Upload(std::span<const std::byte> source, BufferHandle target, uint64_t offset) const {
@@ -184,6 +197,7 @@ void Session::ReportUnreadError() const {
 
 const std::vector<DeviceInfo>& Session::devices() const { return core_->devices(); }
 const ops::RowSet& Session::rows() const { return core_->rows(); }
+bool Session::KnowsLoopKernels() const { return core_->knows_loop_kernels(); }
 Queue Session::DefaultQueue(uint32_t device) const {
   XPUD_CHECK(device < devices().size());  // none may be visible
   return Queue(core_, device, 0);

@@ -110,6 +110,14 @@ void DecodeName(std::span<const std::byte> bytes) {
   XPUD_CHECK(bytes.size() == sizeof(wire::RangeCommand) + wire::PadTo8(static_cast<uint32_t>(name.size())));
 }
 
+void DecodeKernel(std::span<const std::byte> bytes) {
+  wire::DefineKernelCommand command;
+  std::string_view kernel, name;
+  if (!wire::DecodeDefineKernel(bytes, command, kernel, name).ok()) return;
+  XPUD_CHECK(kernel.size() == command.bytes && name.size() <= wire::kMaxKernelName);
+  XPUD_CHECK(*wire::DefineKernelBytes(bytes.subspan(sizeof(command), kernel.size()), name) == bytes.size());
+}
+
 template <typename Command>
 void Decode(std::span<const std::byte> bytes) {
   Command command;
@@ -124,6 +132,8 @@ void DecodeCommand(std::span<const std::byte> bytes, const wire::CommandHeader& 
       return DecodePayload(bytes);
     case CommandKind::kRange:
       return DecodeName(bytes);
+    case CommandKind::kDefineKernel:
+      return DecodeKernel(bytes);
     case CommandKind::kUpload:
       return Decode<wire::UploadCommand>(bytes);
     case CommandKind::kCopy:

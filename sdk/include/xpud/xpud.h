@@ -127,6 +127,37 @@ class HostBuffer {
   std::span<std::byte> bytes_;
 };
 
+// A loop kernel (proto/loops: a fused kernel that the client describes as data) that the daemon keeps for one
+// device of a session. Queue::Execute calls it: row `xpud::loop`, attribute `kernel` its id, from any queue
+// of the device. The daemon forgets it in stream order. Keeps its session's connection open. Empty if
+// default-constructed or moved from. Thread-compatible.
+class LoopKernel {
+ public:
+  LoopKernel() = default;
+  ~LoopKernel() { Forget(); }
+  LoopKernel(LoopKernel&& other) noexcept { *this = std::move(other); }
+  LoopKernel& operator=(LoopKernel&& other) noexcept {
+    if (this == &other) return *this;
+    Forget();
+    core_ = std::move(other.core_);
+    device_ = other.device_;
+    id_ = std::exchange(other.id_, 0);
+    return *this;
+  }
+  void Forget();  // forgets now; the destructor then does nothing
+
+  uint32_t id() const { return id_; }  // 0: empty
+  uint32_t device() const { return device_; }
+
+ private:
+  friend class Queue;
+  LoopKernel(std::shared_ptr<client::Core> core, uint32_t device, uint32_t id)
+      : core_(std::move(core)), device_(device), id_(id) {}
+  std::shared_ptr<client::Core> core_;
+  uint32_t device_ = 0;
+  uint32_t id_ = 0;
+};
+
 // The memory of a session on one device, counted in requested bytes.
 struct MemoryStats {
   uint64_t buffers = 0;
@@ -173,6 +204,12 @@ class Queue {
   // Sends one op. Checks only that the wire can carry it (ranks, counts) and that the daemon knows the op.
   // The daemon checks the rest; its errors are returned at the next synchronisation.
   absl::Status Execute(const OpCall& call) const;
+  // Defines a loop kernel, `bytes` as proto/loops/codec.h writes it. `name`: for errors and profiles; its
+  // first 120 bytes. The daemon checks the kernel: an error is returned at the next synchronisation, and
+  // calls of the kernel fail with it. Errors of this call: Unimplemented if the daemon knows no loop kernels
+  // (see Session::KnowsLoopKernels), InvalidArgument for more bytes than a command can carry,
+  // ResourceExhausted if the session has 4,096 loop kernels on the device.
+  absl::StatusOr<LoopKernel> DefineKernel(std::span<const std::byte> bytes, std::string_view name) const;
   // Copies host bytes to a buffer. `source` may be reused when this returns. Waits for the copy if `source`
   // is in a HostBuffer.
   absl::Status Upload(std::span<const std::byte> source, BufferHandle target, uint64_t offset) const;
@@ -223,6 +260,8 @@ class Session {
   const std::vector<DeviceInfo>& devices() const;  // those that $XPUD_VISIBLE_DEVICES selects; may be empty
   // The ops that the daemon knows. Execute returns Unimplemented for others; the session continues.
   const ops::RowSet& rows() const;
+  // Returns whether Queue::DefineKernel works with this daemon.
+  bool KnowsLoopKernels() const;
   // REQUIRES: `device` < devices().size(); otherwise the process aborts.
   Queue DefaultQueue(uint32_t device) const;
   // Creates a further queue. `priority` (0: normal, -1: high) has no effect: on the device, all queues have

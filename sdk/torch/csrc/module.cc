@@ -2,10 +2,12 @@
 // the shim needs.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/profiler/combined_traceback.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "sdk/torch/csrc/call/loop_kernel.h"
 #include "sdk/torch/csrc/fallback/fallback.h"
 #include "sdk/torch/csrc/ops/derivatives.h"
 #include "sdk/torch/csrc/runtime/allocator.h"
@@ -157,6 +159,51 @@ py::dict MemorySnapshot() {
   return snapshot;
 }
 
+// The operands of a call of a loop kernel, in the order of the list. Refers to the tensors in it.
+using Arguments = c10::SmallVector<LoopKernel::Argument, 16>;
+
+ops::Number NumberOf(py::handle object, ops::DType type) {
+  if (ops::IsFloating(type)) {
+    const double real = PyFloat_AsDouble(object.ptr());
+    if (real == -1 && PyErr_Occurred()) throw python_error();
+    return ops::Number::Real(real);
+  }
+  const long long integer = PyLong_AsLongLong(object.ptr());
+  if (integer == -1 && PyErr_Occurred()) throw python_error();
+  return ops::Number::Integer(integer);
+}
+
+Arguments ArgumentsOf(const LoopKernel& kernel, const py::list& list) {
+  Arguments arguments;
+  size_t scalars = 0;
+  for (const py::handle item : list) {
+    if (THPVariable_Check(item.ptr())) {
+      arguments.push_back({.tensor = &THPVariable_Unpack(item.ptr())});
+    } else {
+      arguments.push_back({.number = NumberOf(item, kernel.ScalarType(scalars++))});
+    }
+  }
+  return arguments;
+}
+
+void CallLoopKernel(LoopKernel& kernel, const py::list& outputs, const py::list& inputs,
+                    const py::list& sizes) {
+  c10::SmallVector<int64_t, 8> numbers;
+  for (const py::handle size : sizes) numbers.push_back(NumberOf(size, ops::DType::kInt64).integer);
+  const Arguments written = ArgumentsOf(kernel, outputs), read = ArgumentsOf(kernel, inputs);
+  kernel.Call(written, read, numbers);
+}
+
+std::unique_ptr<LoopKernel> MakeLoopKernel(const py::bytes& bytes, std::string name,
+                                           const std::vector<py::object>& scalar_types) {
+  std::vector<at::ScalarType> types;
+  for (const py::object& type : scalar_types) {
+    TORCH_CHECK_TYPE(THPDtype_Check(type.ptr()), "scalar_types must be torch.dtypes");
+    types.push_back(reinterpret_cast<THPDtype*>(type.ptr())->scalar_type);
+  }
+  return std::make_unique<LoopKernel>(std::string(bytes), std::move(name), types);
+}
+
 bool UsesDevices() { return Runtime::IsConnected() && !Runtime::IsInBadFork() && !Runtime::Get().is_null(); }
 
 // A range on the current stream. Returns its device and stream; nothing if this process uses no device.
@@ -209,6 +256,16 @@ PYBIND11_MODULE(_C, m) {
           TORCH_CHECK_VALUE(!absl::IsInvalidArgument(set), set.message());
           ThrowIfError(set);
         }));
+  m.def("loop_kernels_supported", torch::wrap_pybind_function(KnowsLoopKernels));
+  py::class_<LoopKernel>(
+      m, "LoopKernel",
+      "A fused kernel that the program describes as data (proto/loops/codec.h), called with "
+      "tensors of one device.")
+      .def(py::init(torch::wrap_pybind_function(MakeLoopKernel)), py::arg("kernel"), py::arg("name"),
+           py::arg("scalar_types") = std::vector<py::object>())
+      .def("__call__", torch::wrap_pybind_function(CallLoopKernel), py::arg("outputs"), py::arg("inputs"),
+           py::arg("sizes"))
+      .def_property_readonly("name", &LoopKernel::name);
   m.def("push_range", torch::wrap_pybind_function(PushRange));
   m.def("pop_range", torch::wrap_pybind_function(PopRange));
   m.def("fallback_counts", &FallbackCounts);

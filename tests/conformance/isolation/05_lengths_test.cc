@@ -4,6 +4,7 @@
 
 #include "tests/conformance/isolation/commands.h"
 #include "tests/conformance/isolation/isolation_test.h"
+#include "tests/conformance/isolation/op_calls.h"
 
 namespace xpud::isolation {
 namespace {
@@ -22,7 +23,7 @@ std::vector<std::byte> BytesOf(const Command& command) {
   return {bytes.begin(), bytes.end()};
 }
 
-// One command of each kind, all valid after kBuffer was allocated.
+// One command of each kind, all valid after OpenWithBuffer.
 std::vector<std::vector<std::byte>> RightCommands() {
   const std::vector<std::byte> payload(21);
   const View a = TensorView(kBuffer, {2, 3}),
@@ -42,6 +43,8 @@ std::vector<std::vector<std::byte>> RightCommands() {
           BytesOf(ClearError(0)),
           BytesOf(Reserve(1 << 20)),
           BytesOf(Free(kBuffer)),
+          DefineKernel(2, SampleKernel()),
+          BytesOf(ForgetKernel(1)),
           Execute(ops::RowOf("add.Tensor"), ops::DType::kFloat32, {&a, 1}, inputs),
           Execute(ops::RowOf("_softmax"), ops::DType::kFloat32, {&a, 1}, softmax, {&number, 1})};
 }
@@ -54,6 +57,7 @@ void SetSize(std::vector<std::byte>& command, size_t bytes) {
 std::unique_ptr<HostileSession> OpenWithBuffer(const std::string& socket) {
   auto session = std::make_unique<HostileSession>(socket);
   session->Put(Allocate(kBuffer, 256));
+  session->Put(DefineKernel(1, SampleKernel()));
   EXPECT_TRUE(session->Settle().ok());
   return session;
 }
@@ -180,7 +184,7 @@ TEST_F(Lengths, OfListsThatDoNotFitTheirOperandsCloseTheSession) {
 
 TEST_F(Lengths, OfEveryUnknownKindCloseTheSession) {
   for (int kind = 0; kind < 256; ++kind) {
-    if (kind >= 1 && kind <= static_cast<int>(wire::CommandKind::kRange)) continue;
+    if (kind >= 1 && kind <= static_cast<int>(wire::CommandKind::kForgetKernel)) continue;
     auto session = OpenWithBuffer(socket());
     session->Put(wire::NopCommand{{sizeof(wire::NopCommand), static_cast<wire::CommandKind>(kind), 0, 0}});
     EXPECT_THAT(session->Fate(), HasSubstr("unknown kind " + std::to_string(kind)));

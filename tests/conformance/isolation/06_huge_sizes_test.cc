@@ -53,14 +53,16 @@ TEST_F(HugeSizes, OfViewsThatRepeatTheirElementsAreRefusedAtEveryOperand) {
   int refused = 0;
   for (const ops::Row& row : ops::kRows) {
     Call all = RightCall(row);
+    bool any = false;
     for (size_t i = 0; i < all.operands().size(); ++i) {
-      grow(*all.operands()[i]);
+      any |= grow(*all.operands()[i]);
       Call one = RightCall(row);
       if (!grow(*one.operands()[i])) continue;
       session->Put(one.bytes());
       EXPECT_FALSE(session->Settle().ok()) << row.aten << " operand " << i;
       ++refused;
     }
+    if (!any) continue;
     session->Put(all.bytes());
     EXPECT_FALSE(session->Settle().ok()) << row.aten;
   }

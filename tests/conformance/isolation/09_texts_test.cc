@@ -140,7 +140,11 @@ std::vector<std::vector<std::byte>> WrongCommands() {
                                                BytesOf(Nop(33))};
   for (const uint32_t bytes : {1u, uint32_t{wire::kMaxRangeName} + 1, ~0u})  // of a name that does not follow
     wrong.push_back(BytesOf(wire::RangeCommand{{16, wire::CommandKind::kRange, 0, 0}, bytes, 0}));
-  for (int kind = static_cast<int>(wire::CommandKind::kRange) + 1; kind < 20; ++kind)
+  for (const uint32_t id : {0u, 1u, 2u, 5000u}) {
+    wrong.push_back(DefineKernel(id, "no kernel"));
+    wrong.push_back(BytesOf(ForgetKernel(id)));
+  }
+  for (int kind = static_cast<int>(wire::CommandKind::kForgetKernel) + 1; kind < 22; ++kind)
     wrong.push_back(BytesOf(wire::NopCommand{{8, static_cast<wire::CommandKind>(kind), 0, 0}}));
   std::vector<std::byte> cut = RightCall(ops::RowOf("add.Tensor")).bytes();
   for (uint32_t size = 16; size < cut.size(); size += 8) {

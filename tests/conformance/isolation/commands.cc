@@ -46,6 +46,13 @@ void Put(const View& view, Writer& out) {
 
 }  // namespace
 
+std::vector<std::byte> DefineKernel(uint32_t kernel, std::string_view bytes) {
+  const auto data = std::as_bytes(std::span(bytes));
+  std::vector<std::byte> command(*wire::DefineKernelBytes(data, "kernel"));
+  wire::EncodeDefineKernel(kernel, data, "kernel", /*queue=*/0, command.data());
+  return command;
+}
+
 std::vector<std::byte> UploadInline(wire::Handle buffer, uint64_t offset, std::span<const std::byte> bytes) {
   Writer out;
   out.Put(wire::UploadInlineCommand{HeaderOf<wire::UploadInlineCommand>(wire::CommandKind::kUploadInline),

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "proto/wire/commands.h"
@@ -61,6 +62,11 @@ inline wire::ReleaseMemoryCommand ReleaseMemory(uint32_t memory) {
 inline wire::ReserveCommand Reserve(uint64_t bytes) {
   return {HeaderOf<wire::ReserveCommand>(wire::CommandKind::kReserve), bytes};
 }
+inline wire::ForgetKernelCommand ForgetKernel(uint32_t kernel) {
+  return {HeaderOf<wire::ForgetKernelCommand>(wire::CommandKind::kForgetKernel), kernel, 0};
+}
+// A definition of a loop kernel.
+std::vector<std::byte> DefineKernel(uint32_t kernel, std::string_view bytes);
 std::vector<std::byte> UploadInline(wire::Handle buffer, uint64_t offset, std::span<const std::byte> bytes);
 
 // An operand of an op, as on the wire.

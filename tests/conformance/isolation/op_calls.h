@@ -22,11 +22,13 @@ struct Call {
 };
 
 // Its operands are in buffers 1, 2, ... of generation 1, outputs first, at their starts; indices are at
-// most 1.
+// most 1. A loop kernel is number 1.
 Call RightCall(const ops::Row& row);
 // The same with this type, which must be one of the row's dtypes.
 Call RightCall(const ops::Row& row, ops::DType type);
-// Allocates the buffers of RightCall, with zeros.
+// Allocates the buffers of RightCall, with zeros, and defines its loop kernel.
 void PutOperands(HostileSession& session);
+// The loop kernel of RightCall, as bytes.
+std::string SampleKernel();
 
 }  // namespace xpud::isolation
