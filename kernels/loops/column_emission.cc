@@ -30,13 +30,24 @@ void LoopEmission::EmitColumns(Value begin, Value end) {
   Value const length = extents_[outer_ - 1], columns = e_.I64(kLoopColumns);
   Value const tiles = e_.CeilDiv(length, columns);
   CheckedLoop(begin, end, e_.I64(1), [&](Value tile) {
-    SetIterators(ir.CreateUDiv(tile, tiles), outer_ - 1);
+    Value const line = ir.CreateUDiv(tile, tiles);
+    SetIterators(line, outer_ - 1);
+    line_begin_ = e_.Mul(line, length);
     tile_begin_ = e_.Mul(ir.CreateURem(tile, tiles), columns);
     tile_count_ = e_.Min(ir.CreateSub(length, tile_begin_), columns);
     for (uint32_t p = 0; p <= passes_.passes(); ++p) {
+      if (p == passes_.passes() && stage() == LoopStage::kParts) return StoreGivenColumns();
       EmitColumnPhase(p);
       if (p < passes_.passes()) EmitColumnPass(p);
     }
+  });
+}
+
+void LoopEmission::StoreGivenColumns() {
+  ForEachColumn([&] {
+    for (uint32_t i = 0; i < body_.statements.size(); ++i)
+      if (At(i).kind == StatementKind::kReduce) ReadValues({i});
+    StoreGiven();
   });
 }
 
@@ -46,6 +57,7 @@ void LoopEmission::ForEachColumn(const std::function<void()>& emit) {
       [&](Value column) {
         column_ = column;
         iterators_[outer_ - 1] = e_.Add(tile_begin_, column);
+        point_ = e_.Add(line_begin_, iterators_[outer_ - 1]);
         emit();
       },
       Emitter::LoopKind::kParallel);
@@ -86,9 +98,10 @@ void LoopEmission::EmitColumnPass(uint32_t pass) {
 }
 
 void LoopEmission::FoldColumns(size_t dimension, uint32_t pass, const PassState& state) {
-  Value const zero = e_.I64(0), one = e_.I64(1), end = extents_[dimension];
+  Value const one = e_.I64(1);
+  const auto [begin, end] = RangeOf(dimension);
   if (dimension + 1 < rank_) {
-    return CheckedLoop(zero, end, one, [&](Value i) {
+    return CheckedLoop(begin, end, one, [&](Value i) {
       iterators_[dimension] = i;
       FoldColumns(dimension + 1, pass, state);
     });
@@ -102,11 +115,12 @@ void LoopEmission::FoldColumns(size_t dimension, uint32_t pass, const PassState&
       WriteColumns(sums_, EmitPosition(pass, state, ReadColumns(sums_)));
     });
   };
-  if (state.values == 0) return CheckedLoop(zero, end, one, position);
+  if (state.values == 0) return CheckedLoop(begin, end, one, position);
   Value const chain = e_.I64(kChainOfColumns);
-  CheckedLoop(zero, end, chain, [&](Value from) {
+  Value const last = end;
+  CheckedLoop(begin, end, chain, [&](Value from) {
     ForEachColumn([&] { WriteColumns(sums_, state.empty); });
-    CheckedLoop(from, e_.Min(e_.Add(from, chain), end), one, position);
+    CheckedLoop(from, e_.Min(e_.Add(from, chain), last), one, position);
     ForEachColumn(
         [&] { WriteColumns(totals_, MergeStates(state, ReadColumns(totals_), ReadColumns(sums_))); });
   });
@@ -169,7 +183,8 @@ void LoopEmission::KeepValues(uint32_t statement) {
   };
   const StatementKind kind = At(statement).kind;
   if (kind == StatementKind::kConstant || kind == StatementKind::kScalar) return;
-  if (!uses(passes_.phase_uses) && !uses(passes_.pass_uses)) return;
+  const bool is_given = kind == StatementKind::kReduce && stage() == LoopStage::kParts;
+  if (!is_given && !uses(passes_.phase_uses) && !uses(passes_.pass_uses)) return;
   ColumnValues& kept = kept_columns_[statement];
   const auto keep = [&](ColumnArray& array, Value value) {
     if (value == nullptr) return;

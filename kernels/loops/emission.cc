@@ -58,6 +58,7 @@ LoopEmission::LoopEmission(const LoopVariant& variant, const LoopArguments<Emitt
 absl::Status LoopEmission::Run() {
   for (const uint32_t extent : body_.extents) extents_.push_back(Index(extent));
   if (variant_.reports()) code_ = e_.I64(0);
+  if (stage() == LoopStage::kParts) part_ = e_.Group(1);
   if (e_.gpu()) {
     EmitGpuPoints();
   } else {
@@ -164,6 +165,7 @@ void LoopEmission::EmitGpuPoints() {
 }
 
 void LoopEmission::EmitPoint(Value point) {
+  point_ = point;
   SetIterators(point, outer_);
   EmitPhases();
 }
@@ -177,11 +179,75 @@ void LoopEmission::SetIterators(Value number, size_t dimensions) {
 
 void LoopEmission::EmitPhases() {
   const auto all = static_cast<uint32_t>(body_.statements.size());
-  for (uint32_t p = 0; p <= passes_.passes(); ++p) {
+  const auto passes = static_cast<uint32_t>(passes_.passes());
+  for (uint32_t p = 0; p <= passes; ++p) {
+    if (p == passes && stage() == LoopStage::kParts) return StoreGiven();
     EmitSection(passes_.phase[p], 0, all);
-    if (p == passes_.passes()) break;
+    if (p == passes) return;
+    if (stage() == LoopStage::kMerge) {
+      if (p == 0) MergeGiven();
+      continue;
+    }
     if (passes_.stores_conflict && is_team()) e_.Barrier();
     EmitPass(p);
+  }
+}
+
+Value LoopEmission::PlaceOf(size_t number, Value part) {
+  Value points = e_.I64(1);
+  for (size_t d = 0; d < outer_; ++d) points = e_.Mul(points, extents_[d]);
+  Value const row = e_.Add(e_.Mul(e_.I64(static_cast<int64_t>(number)), args_.parts), part);
+  return e_.Add(e_.Mul(row, points), point_);
+}
+
+void LoopEmission::StoreGiven() {
+  size_t number = 0;
+  const auto store = [&] {
+    for (uint32_t i = 0; i < body_.statements.size(); ++i) {
+      if (At(i).kind != StatementKind::kReduce) continue;
+      for (int k = 0; k < loops::InfoOf(At(i).reduction).gives; ++k) {
+        Value value = ValueOf(i, static_cast<size_t>(k));
+        if (value->getType()->isIntegerTy()) value = e_.ir().CreateZExt(value, e_.ir().getInt64Ty());
+        // A float takes the first half of its place.
+        Value const place = PlaceOf(number++, part_);
+        const int64_t steps = 8 / (static_cast<int64_t>(value->getType()->getPrimitiveSizeInBits()) / 8);
+        e_.StoreRaw(args_.workspace, e_.Mul(place, e_.I64(steps)), value);
+      }
+    }
+  };
+  if (!is_team()) return store();
+  e_.If(e_.ir().CreateICmpEQ(e_.Lane(), e_.I64(0)), store);
+}
+
+void LoopEmission::MergeGiven() {
+  size_t first = 0;
+  for (uint32_t i = 0; i < body_.statements.size(); ++i) {
+    const Statement& s = At(i);
+    if (s.kind != StatementKind::kReduce) continue;
+    const size_t gives = static_cast<size_t>(loops::InfoOf(s.reduction).gives);
+    ReductionEmission reduction(e_, s.reduction, ScalarOf(s.type), 0);
+    const auto load = [&](Value part) {
+      Values values;
+      for (size_t k = 0; k < gives; ++k) {
+        const bool is_position = k == 1 && loops::InfoOf(s.reduction).takes == 2;
+        llvm::Type* const type = e_.TypeOf(is_position ? Scalar::kI64 : ScalarOf(s.type));
+        const bool integer = type->isIntegerTy();
+        llvm::Type* const stored = integer ? e_.ir().getInt64Ty() : type;
+        const int64_t steps = 8 / (static_cast<int64_t>(stored->getPrimitiveSizeInBits()) / 8);
+        Value const value =
+            e_.LoadRaw(stored, args_.workspace, e_.Mul(PlaceOf(first + k, part), e_.I64(steps)));
+        values.push_back(integer ? e_.ir().CreateTrunc(value, type) : value);
+      }
+      return values;
+    };
+    const auto merge = [&](const Values& a, const Values& b) { return reduction.MergeGiven(a, b); };
+    Cascade cascade(e_, load(e_.I64(0)), merge);
+    const Values made = cascade.Fold(e_.I64(0), args_.parts, e_.I64(kChain), [&](Value from, Value to) {
+      return e_.Loop(e_.Add(from, e_.I64(1)), to, e_.I64(1), load(from),
+                     [&](Value part, const Values& now) { return merge(now, load(part)); });
+    });
+    for (size_t k = 0; k < gives; ++k) values_[i][k] = made[k];
+    first += gives;
   }
 }
 
@@ -189,8 +255,18 @@ void LoopEmission::EmitPhases() {
 
 Value LoopEmission::PositionsOf(size_t dimension) {
   Value count = e_.I64(1);
-  for (size_t d = dimension; d < rank_; ++d) count = e_.Mul(count, extents_[d]);
+  for (size_t d = dimension; d < rank_; ++d) {
+    const auto [begin, end] = RangeOf(d);
+    count = e_.Mul(count, e_.ir().CreateSub(end, begin));
+  }
   return count;
+}
+
+std::pair<Value, Value> LoopEmission::RangeOf(size_t dimension) {
+  if (stage() != LoopStage::kParts || dimension != variant_.call().cut)
+    return {e_.I64(0), extents_[dimension]};
+  Value const begin = e_.Mul(part_, args_.part_length);
+  return {begin, e_.Min(e_.Add(begin, args_.part_length), extents_[dimension])};
 }
 
 LoopEmission::PassState LoopEmission::StateOf(uint32_t pass) {
@@ -254,7 +330,7 @@ Values LoopEmission::MergeStates(const PassState& state, const Values& a, const 
 }
 
 Values LoopEmission::Fold(size_t dimension, uint32_t pass, const PassState& state) {
-  Value const begin = e_.I64(0), end = extents_[dimension];
+  const auto [begin, end] = RangeOf(dimension);
   const bool is_last = dimension + 1 == rank_;
   const int64_t block = is_last ? kBlock : kRowsInAChain;
   const std::optional<int64_t> constant = ConstantOf(end);
@@ -323,6 +399,7 @@ void LoopEmission::InScope(const std::function<void()>& emit) {
 void LoopEmission::EmitSection(const LoopSection& section, uint32_t from, uint32_t to) {
   for (uint32_t i = from; i < to; ++i) {
     if (!section[i] || At(i).kind == StatementKind::kReduce) continue;
+    if (stage() == LoopStage::kParts && HasEffect(At(i))) continue;  // the second kernel does it
     if (At(i).kind == StatementKind::kMask) {
       const uint32_t end = i + 1 + static_cast<uint32_t>(At(i).integer);
       EmitBlock(section, i, end);
@@ -337,8 +414,8 @@ void LoopEmission::EmitKept(uint32_t i) {
   const auto found = std::ranges::find(passes_.kept, i);
   if (pass_ == kNone || found == passes_.kept.end()) return EmitStatement(i);
   const auto number = found - passes_.kept.begin();
-  Value const count = PositionsOf(outer_);
-  Value position = e_.I64(0);
+  Value count = e_.I64(1), position = e_.I64(0);
+  for (size_t d = outer_; d < rank_; ++d) count = e_.Mul(count, extents_[d]);
   for (size_t d = outer_; d < rank_; ++d) position = e_.Add(e_.Mul(position, extents_[d]), iterators_[d]);
   Value const row =
       e_.ir().CreateInBoundsGEP(e_.ir().getInt64Ty(), e_.Scratch(), e_.Mul(count, e_.I64(number)));

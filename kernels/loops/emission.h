@@ -3,6 +3,7 @@
 
 #include <array>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -48,6 +49,7 @@ class LoopEmission {
     const auto first = all.begin() + static_cast<ptrdiff_t>(part.first);
     return {first, first + static_cast<ptrdiff_t>(part.count)};
   }
+  LoopStage stage() const { return variant_.call().stage; }
   bool is_team() const { return e_.gpu() && variant_.call().schedule == LoopSchedule::kRows; }
   const loops::Statement& At(uint32_t i) const { return body_.statements[i]; }
 
@@ -72,8 +74,17 @@ class LoopEmission {
   Values EmitPosition(uint32_t pass, const PassState& state, const Values& carried);
   Values MergeStates(const PassState& state, const Values& a, const Values& b);
 
+  // Of a part: keeps what the reductions have given. Afterwards: merges that of all parts.
+  void StoreGiven();
+  void MergeGiven();
+  // Where value `number` of the point is kept for a part.
+  Value PlaceOf(size_t number, Value part);
+  // The positions of a reduced dimension that are gone through: from the first to the second.
+  std::pair<Value, Value> RangeOf(size_t dimension);
+
   // Points of adjacent columns (column_emission.cc).
   void EmitColumns(Value begin, Value end);
+  void StoreGivenColumns();
   void EmitColumnPhase(uint32_t phase);
   void EmitColumnPass(uint32_t pass);
   void FoldColumns(size_t dimension, uint32_t pass, const PassState& state);
@@ -147,7 +158,8 @@ class LoopEmission {
   std::vector<std::array<Value, 3>> values_;
   Values valid_;                    // of each kIndirect: whether the index was in its bound
   std::vector<Values> first_pass_;  // of each reduction of two passes: what the first one gave
-  uint32_t pass_ = loops::kNone;    // being emitted
+  Value point_ = nullptr, part_ = nullptr;
+  uint32_t pass_ = loops::kNone;  // being emitted
   // kColumns: the first column of the tile and how many it has, the one being emitted, and what is kept of
   // each statement: its parts, whether its index is valid, and what its first pass gave.
   struct ColumnValues {
@@ -155,6 +167,7 @@ class LoopEmission {
     ColumnArray valid;
     std::vector<ColumnArray> first_pass;
   };
+  Value line_begin_ = nullptr;  // its first point
   Value tile_begin_ = nullptr, tile_count_ = nullptr, column_ = nullptr;
   std::vector<ColumnValues> kept_columns_;
   std::vector<ColumnArray> totals_, sums_;  // of the states of the pass

@@ -112,6 +112,42 @@ TEST_F(LoopTest, Chains) {
   }
 }
 
+// Reductions that are cut into parts: of one point, and of a few adjacent columns.
+TEST_F(LoopTest, LongReductions) {
+  static constexpr DType kF32 = DType::kFloat32;
+  for (const bool columns : {false, true}) {
+    BodyBuilder b;
+    const uint32_t width = b.Size(1), c = columns ? b.Dimension(width) : 0,
+                   i = b.Dimension(b.Size(0), /*reduced=*/true);
+    const uint32_t at = columns ? b.Add(b.Mul(i, width), c) : i, to = columns ? c : b.Number(0);
+    const uint32_t x = b.Call(Function::add, kF32, b.Load(0, at), b.Load(1, to));
+    const uint32_t reduced[] = {b.Reduce(Reduction::kSum, kF32, x), b.Reduce(Reduction::kMax, kF32, x),
+                                b.Reduce(Reduction::kArgMin, kF32, x, b.IndexValue(i)),
+                                b.Reduce(Reduction::kWelford, kF32, x),
+                                b.Reduce(Reduction::kOnlineSoftmax, kF32, x)};
+    loops::Kernel kernel = {.operands = {{kF32, Role::kRead}, {kF32, Role::kRead}}, .sizes = 2, .bodies = {}};
+    const auto store = [&](uint32_t value, DType type) {
+      kernel.operands.push_back({type, Role::kWritten});
+      b.Store(static_cast<uint32_t>(kernel.operands.size() - 1), to, value);
+    };
+    for (const uint32_t value : reduced) store(value, kF32);
+    for (const uint32_t value : {reduced[2], reduced[3], reduced[4]}) {
+      const bool position = value == reduced[2];
+      store(b.Make({.kind = StatementKind::kPart, .values = {value, kNone, kNone}, .integer = 1}),
+            position ? DType::kInt64 : kF32);
+    }
+    kernel.bodies = {b.body};
+    const int64_t wide = columns ? 20 : 1, rows = columns ? 20'001 : 400'001;
+    std::vector<TestTensor> tensors = {Random(kF32, rows * wide, 1), Random(kF32, wide, 2)};
+    for (size_t o = 2; o < kernel.operands.size(); ++o)
+      tensors.emplace_back(kernel.operands[o].type, std::vector<int64_t>{wide});
+    std::vector<TestTensor*> operands;
+    for (TestTensor& tensor : tensors) operands.push_back(&tensor);
+    Check(kernel, {rows, wide}, operands, 0x1p-21);
+    EXPECT_GT(device_.groups(), 2u) << "it is cut";
+  }
+}
+
 TEST_F(LoopTest, IndicesUnderAMask) {
   TestTensor table = Random(DType::kFloat32, 11, 1), index = Random(DType::kInt64, 1000, 2, {-11, 10}),
              mask = Random(DType::kBool, 1000, 3), out(DType::kFloat32, {1000});

@@ -21,7 +21,6 @@ using ops::DType;
 bool Stores(const Statement& s) {
   return s.kind == StatementKind::kStore || s.kind == StatementKind::kAtomicAdd;
 }
-bool HasEffect(const Statement& s) { return Stores(s) || s.kind == StatementKind::kAssert; }
 
 class Scheduler {
  public:
@@ -178,11 +177,15 @@ void Scheduler::Add(LoopSection& section, std::vector<uint32_t>& uses, uint32_t 
 
 void Scheduler::FillSections() {
   kept_in_.resize(count_, kNone);
+  to_.can_be_cut = passes_ > 0;
   to_.pass.assign(passes_, LoopSection(count_));
   to_.phase.assign(passes_ + 1, LoopSection(count_));
   to_.pass_uses.assign(passes_, {});
   to_.phase_uses.assign(passes_ + 1, {});
   for (uint32_t i = 0; i < count_; ++i) {
+    const bool is_late = IsReduction(i) && to_.first_pass[i] > 0;
+    const bool is_inner_effect = IsInner(i) && (HasEffect(At(i)) || At(i).kind == StatementKind::kScan);
+    to_.can_be_cut &= !is_late && !is_inner_effect && At(i).kind != StatementKind::kAtomicAdd;
     if (IsReduction(i)) {
       for (uint32_t p = 0; p < static_cast<uint32_t>(PassesOf(At(i).reduction)); ++p)
         AddToPass(i, to_.first_pass[i] + p);
@@ -213,6 +216,8 @@ bool Scheduler::ChooseKept() {
 }
 
 }  // namespace
+
+bool HasEffect(const Statement& s) { return Stores(s) || s.kind == StatementKind::kAssert; }
 
 bool IsCostly(const Statement& s) {
   switch (s.kind) {

@@ -20,6 +20,9 @@ int PassesOf(loops::Reduction reduction);
 // Whether a statement costs more than to keep its values in memory and read them again.
 bool IsCostly(const loops::Statement& statement);
 
+// Whether a statement does something beside giving a value.
+bool HasEffect(const loops::Statement& statement);
+
 // The statements of a pass or phase, in order: those that it is for, and those that they need.
 using LoopSection = std::vector<bool>;
 
@@ -28,6 +31,9 @@ struct LoopPasses {
   LoopPasses(const loops::Body& body, const loops::BodyInfo& info, bool keeps_rows);
 
   size_t passes() const { return pass.size(); }
+  // Whether all passes can run for a part of the reduced positions, before the phases behind them: no
+  // reduction needs another one, and nothing is stored at reduced positions.
+  bool can_be_cut = false;
 
   std::vector<LoopSection> phase, pass;  // one phase more than passes
   // The values that a section uses and that others have made.

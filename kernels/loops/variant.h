@@ -22,6 +22,10 @@ enum class LoopSchedule : uint8_t {
   kTiles,
 };
 
+// Long reductions of few points are cut into parts of a fixed length: what each of them gives goes to the
+// workspace, and the second kernel merges these and does the rest.
+enum class LoopStage : uint8_t { kWhole, kParts, kMerge };
+
 // Immutable; any thread.
 class LoopVariant {
  public:
@@ -31,6 +35,8 @@ class LoopVariant {
     bool warps = false;       // kRows on a GPU: a team is a warp
     bool keeps_rows = false;  // on the host: see LoopPasses
     uint8_t across = 0;
+    LoopStage stage = LoopStage::kWhole;
+    uint8_t cut = 0;  // kParts: the dimension that is cut
     // As in loops::BodyCall.
     std::vector<bool> guarded, is_exact, is_natural;
   };
