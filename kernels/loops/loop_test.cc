@@ -117,7 +117,7 @@ TEST_F(LoopTest, LongReductions) {
   static constexpr DType kF32 = DType::kFloat32;
   for (const bool columns : {false, true}) {
     BodyBuilder b;
-    const uint32_t width = b.Size(1), c = columns ? b.Dimension(width) : 0,
+    const uint32_t width = columns ? b.Size(1) : 0, c = columns ? b.Dimension(width) : 0,
                    i = b.Dimension(b.Size(0), /*reduced=*/true);
     const uint32_t at = columns ? b.Add(b.Mul(i, width), c) : i, to = columns ? c : b.Number(0);
     const uint32_t x = b.Call(Function::add, kF32, b.Load(0, at), b.Load(1, to));
