@@ -1,5 +1,6 @@
 #include "sdk/torch/csrc/call/loop_kernel.h"
 
+#include <ATen/ops/zeros.h>
 #include <c10/util/SmallVector.h>
 
 #include <utility>
@@ -40,6 +41,11 @@ void CheckTensor(const at::Tensor& tensor, c10::Device device) {
   TORCH_CHECK(tensor.layout() == at::kStrided, "XPUD: a loop kernel takes strided tensors, not ",
               tensor.layout());
   TORCH_CHECK(!tensor.is_neg(), "XPUD: a loop kernel takes no tensor whose negation is pending");
+}
+
+// Returns a tensor whose memory stands for that of empty tensors, which have none.
+at::Tensor StandIn(c10::Device device) {
+  return at::zeros({1}, at::TensorOptions(at::kDouble).device(device));
 }
 
 ops::DType TypeOf(at::ScalarType type) {
@@ -83,6 +89,7 @@ void LoopKernel::Call(std::span<const Argument> outputs, std::span<const Argumen
   c10::SmallVector<TensorRef, kUsualOperands> refs(count);
   c10::SmallVector<int64_t, kUsualOperands> extents(count);
   size_t at = 0, scalar = 0;
+  at::Tensor stand_in;
   for (const auto arguments : {outputs, inputs}) {
     for (const Argument& argument : arguments) {
       if (argument.tensor == nullptr) {
@@ -93,6 +100,11 @@ void LoopKernel::Call(std::span<const Argument> outputs, std::span<const Argumen
       CheckTensor(tensor, device);
       extents[at] = ExtentOf(tensor);
       refs[at] = Bare(tensor, TypeOf(tensor.scalar_type()));
+      if (refs[at].buffer.generation == 0) [[unlikely]] {
+        if (!stand_in.defined()) stand_in = StandIn(device);
+        refs[at].buffer = PlaceOf(stand_in).buffer;
+        refs[at].offset = 0;
+      }
       refs[at].rank = 1;
       refs[at].sizes = &extents[at];
       ++at;
