@@ -1,10 +1,9 @@
 """Connects torch.compile to xpud's backend, without importing TorchDynamo before it is needed.
 
-torch.compile's default backend is Inductor, which has no code generator for xpud. torch.compile wraps Inductor in an object, and Dynamo
-calls that object once for each captured graph, with the graph and its fake inputs. This is the narrowest place to intercept graphs, so the
-wrapper is patched. A graph without xpud tensors goes to the original method, so Inductor compiles CPU graphs as before. Patching
-`compile_fx` itself would import Inductor or need an import hook; replacing Dynamo's default backend would lose `mode` and `options` for CPU
-models.
+torch.compile's default backend is Inductor. It needs xpud's back end and settings for graphs with xpud tensors, and for them alone. torch.compile
+wraps Inductor in an object, and Dynamo calls that object once for each captured graph, with the graph and its fake inputs. This is the narrowest
+place to intercept graphs, so the wrapper is patched. A graph without xpud tensors goes to the original method, so Inductor compiles CPU graphs as
+before. Patching `compile_fx` itself would import Inductor or need an import hook; replacing Dynamo's default backend would lose `mode` and `options`.
 
 `import torch` does not import torch._dynamo. torch.compile does, and constructs one of two wrappers. Constructing it registers the backend's
 name and the device interface.
@@ -32,7 +31,10 @@ def _route(compile_graph):
         from . import dynamo
 
         if dynamo.uses_xpud(graph, inputs):
-            return dynamo.xpud(graph, inputs)
+            patches = {**self.config, **(kwargs.pop("config_patches", None) or {})}
+            if getattr(self, "name", None) is not None:
+                kwargs["compile_region_name"] = self.name
+            return dynamo.compile_graph(graph, inputs, patches, **kwargs)
         return compile_graph(self, graph, inputs, **kwargs)
 
     return compile_on_its_device
