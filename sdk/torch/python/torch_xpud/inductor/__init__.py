@@ -20,7 +20,7 @@ from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_f
 from torch._inductor.compile_fx import compile_fx
 
 from . import patches
-from .choices import ChooseOperators
+from .choices import ChooseOperators, SaveBeforeMutation
 from .scheduling import Scheduling
 from .wrapper import Wrapper
 
@@ -74,9 +74,9 @@ def settings(given):
     """Returns the patches of Inductor's configuration for a graph of xpud, from those that the program gave."""
     known = config.get_config_copy()
     patched = {**given, **{name: value for name, value in _SETTINGS.items() if name in known}}
-    passes = patched.get("post_grad_custom_post_pass", config.post_grad_custom_post_pass)
-    ours = ChooseOperators()
-    patched["post_grad_custom_post_pass"] = ours if passes is None else [*(passes if isinstance(passes, (list, tuple)) else (passes,)), ours]
+    for name, ours in (("post_grad_custom_post_pass", ChooseOperators()), ("joint_custom_post_pass", SaveBeforeMutation())):
+        passes = patched.get(name, getattr(config, name))
+        patched[name] = ours if passes is None else [*(passes if isinstance(passes, (list, tuple)) else (passes,)), ours]
     return patched
 
 

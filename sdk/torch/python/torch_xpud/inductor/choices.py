@@ -8,6 +8,7 @@ import pathlib
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import CheckpointPolicy
 
 from .kernel_bytes import DTYPES, VERSION
 
@@ -61,6 +62,26 @@ class ChooseOperators(CustomGraphPass):
             if reason is not None:
                 log.info("%s runs as an operator: %s", node.target, reason)
                 node.meta["should_fallback"] = True
+
+    def uuid(self):
+        return _stamp()
+
+
+class SaveBeforeMutation(CustomGraphPass):
+    """Saves for the backward pass what is computed from an input that the forward pass then changes. Inductor's partitioner would compute it again, from
+    the changed input: a wrong gradient, on all devices (torch 2.13)."""
+
+    def __call__(self, graph):
+        changed = [node.args[0] for node in graph.nodes if node.target is aten.copy_.default and node.args[0].op == "placeholder"]
+        while changed:
+            source = changed.pop()
+            for user in source.users:
+                if user.op != "call_function" or user.target is aten.copy_.default:
+                    continue
+                if isinstance(user.target, torch._ops.OpOverload) and _is_view(user.target):
+                    changed.append(user)
+                else:
+                    user.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
     def uuid(self):
         return _stamp()
