@@ -9,6 +9,7 @@ import operator
 import warnings
 
 import torch
+from torch._dynamo import trace_rules
 from torch._dynamo.backends import registry
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
@@ -257,4 +258,5 @@ def register():
     if translate.installed():  # the vendors' names, for programs that were written for hpu and xpu
         for name in ("hpu_backend", "ipex"):
             register_backend(xpud, name=name)
+    trace_rules.add("torch_xpud")  # Dynamo must not trace this package: it calls the device, which fake tensors do not have
     register_interface_for_device("xpud", XpudInterface)  # not "xpud:0" ..: counting devices would make programs that compile for the CPU connect

@@ -9,6 +9,7 @@ import math
 
 import sympy
 import torch
+from torch._inductor import ir
 from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import V
 from torch.utils._sympy import functions as expressions
@@ -31,23 +32,37 @@ def _is_loop_symbol(symbol):
 
 
 class KernelBuilder:
-    """What the bodies of one kernel share: operands, sizes, and the buffers that were stored."""
+    """What the bodies of one kernel share: operands, sizes, and the buffers that were stored. `joins_parts`: whether the parts of a buffer (of a
+    concatenation) are one operand with it."""
 
-    def __init__(self):
+    def __init__(self, joins_parts=True):
+        self.joins_parts = joins_parts
         self.operands = {}  # by the argument that the wrapper passes
         self.sizes, self._number_of_size = [], {}
         self.bodies = []
-        self.stored = set()  # names of buffers that earlier bodies stored
-        self.loaded = set()  # names of buffers that some body reads from memory
+        self._written = {}  # operand -> elements that are written, by the name of the part
 
     def buffer(self, name):
-        name = V.graph.scheduler.mutation_real_name.get(name, name) if V.graph.scheduler else name
+        """Returns the operand of a buffer, and the position of the buffer's first element in it."""
+        name = V.graph.scheduler.mutation_real_name.get(name, name)
+        offset = sympy.S.Zero
+        while self.joins_parts and (part := _part_of(name)) is not None:
+            name, offset = part[0], offset + part[1]
         if name not in self.operands:
             dtype = V.graph.get_dtype(name)
             if dtype not in NUMBER_OF_DTYPE:
                 raise Unsupported(f"elements of {dtype}")
             self.operands[name] = Operand(name, dtype, is_scalar=_is_cpu_scalar(name))
-        return self.operands[name]
+        return self.operands[name], offset
+
+    def note_written(self, operand, name, points):
+        """Notes that `points` different elements of a part are written. Parts do not overlap."""
+        written = self._written.setdefault(operand, {})
+        written[name] = points
+        buffer = V.graph.try_get_buffer(operand.argument)
+        if buffer is not None:
+            layout = buffer.get_layout()
+            operand.covered = V.graph.sizevars.simplify(layout.storage_size() - sum(written.values())) == 0 and layout.offset == 0
 
     def number(self, expression, dtype):
         """Returns the operand for a number that the wrapper computes."""
@@ -62,6 +77,16 @@ class KernelBuilder:
             self._number_of_size[expression] = len(self.sizes)
             self.sizes.append(expression)
         return self._number_of_size[expression]
+
+
+def _part_of(name):
+    """Returns the buffer that a buffer is a part of, and the position in it; or None."""
+    buffer = V.graph.name_to_buffer.get(name)
+    if buffer is None or not isinstance(buffer.get_output_spec(), ir.NonOwningLayout):
+        return None
+    view = buffer.get_layout().view
+    whole = view.data.data if isinstance(view, ir.ReinterpretView) and isinstance(view.data, ir.StorageBox) else None
+    return (whole.get_name(), view.get_layout().offset) if isinstance(whole, ir.Buffer) else None
 
 
 def _is_cpu_scalar(name):
@@ -445,11 +470,10 @@ class LoopOps(DefaultHandler):
             if V.graph.sizevars.simplify(stored_at - index) == 0:
                 return value
             raise NeedsOwnBody(name)
-        operand = self.builder.buffer(name)
-        self.builder.loaded.add(name)
+        operand, offset = self.builder.buffer(name)
         if operand.is_scalar:
             return self.body.make(Statement(Kind.SCALAR, compute_type(operand.dtype), operand=operand))
-        node = self.indices.write(index)
+        node = self.indices.write(self._simplify(index + offset))
         self._note_access(operand, "load", node)
         return self.body.make(Statement(Kind.LOAD, compute_type(operand.dtype), operand=operand, index=node))
 
@@ -473,16 +497,15 @@ class LoopOps(DefaultHandler):
             raise Unsupported(f"a store with mode {mode}")
         if name not in self._stores:
             return
-        operand = self.builder.buffer(name)
-        node = self.indices.write(index)
+        operand, offset = self.builder.buffer(name)
+        node = self.indices.write(self._simplify(index + offset))
         kind = Kind.STORE if mode is None else Kind.ATOMIC_ADD
         if kind == Kind.ATOMIC_ADD and operand.dtype == torch.bool:
             raise Unsupported("a sum of bool in memory")
         self._note_access(operand, "store" if mode is None else "add", node)
         self.body.make(Statement(kind, operand=operand, index=node, values=(value,)))
         if mode is None and not any(symbol in self.ranges and str(symbol).startswith("tmp_indirect") for symbol in index.free_symbols):
-            operand.covered |= _covers(operand.argument, self.points)
-        self.builder.stored.add(name)
+            self.builder.note_written(operand, name, self.points)
 
     def store_reduction(self, name, index, value):
         self.store(name, index, value)
@@ -590,24 +613,14 @@ class LoopOps(DefaultHandler):
         name, length, elements, stride = boundaries
         if sorter is not None or V.graph.sizevars.simplify(stride) != 1:
             raise Unsupported("a search in boundaries that are not in their order")
-        operand = self.builder.buffer(name)
-        self.builder.loaded.add(name)
-        if name in self._values or operand.is_scalar:
-            raise NeedsOwnBody(name)
+        operand, first = self.builder.buffer(name)
+        if name in self._values or operand.is_scalar or first != 0:
+            raise Unsupported("a search in a part of a buffer, or in one that the kernel writes")
         start = self.indirect_indexing(boundary_indices, elements + 1, check=False, wrap_neg=False)
         value = self._cast(values, compute_type(operand.dtype))
         found = Statement(Kind.SEARCH, torch.int64, operand=operand, index=self.indices.write(self._simplify(start)), flag=bool(right),
                           bound=self.indices.write(self._simplify(length)), values=(value,))  # fmt: skip
         return self._cast(self.body.make(found), indexing_dtype)
-
-
-def _covers(name, points):
-    """Returns whether stores at `points` different elements write all of a buffer."""
-    buffer = V.graph.try_get_buffer(name)
-    if buffer is None:
-        return False
-    layout = buffer.get_layout()
-    return V.graph.sizevars.simplify(layout.storage_size() - points) == 0 and V.graph.sizevars.simplify(layout.offset) == 0
 
 
 class _Recorder(DefaultHandler):

@@ -154,20 +154,24 @@ class _KernelCode:
 
     def build(self):
         """Returns the Kernel. Uses one body if the nodes allow it, and otherwise as few as a pass over the nodes finds."""
-        starts = [0]
+        starts, joins_parts = [0], True
         fused = OrderedSet(name for node in self.nodes for name in node.get_operation_names())
         local = OrderedSet(name for node in self.nodes for name in node.get_buffer_names()
                            if self.scheduler.can_buffer_be_removed_through_fusion(name, fused))  # fmt: skip
         while True:
             try:
-                return self._build(starts, local)
+                return self._build(starts, local, joins_parts)
+            except NeedsOwnBody as found:  # of one node
+                if not joins_parts:
+                    raise NotImplementedError(f"a loop reads and writes {found} at different positions") from None
+                joins_parts = False  # it reads one part of a buffer and writes another
             except _Split as split:
                 starts = sorted({*starts, split.at})
                 if len(starts) > MAX_BODIES:
                     raise TooLarge(f"more than {MAX_BODIES} bodies") from None
 
-    def _build(self, starts, local):
-        builder = KernelBuilder()
+    def _build(self, starts, local, joins_parts):
+        builder = KernelBuilder(joins_parts)
         ends = [*starts[1:], len(self.nodes)]
         parts = [self.nodes[start:end] for start, end in zip(starts, ends)]
         written_by = {name: number for number, part in enumerate(parts) for node in part for name in node.get_buffer_names()}
@@ -223,7 +227,7 @@ class _KernelCode:
                     node._body(*at)
             except NeedsOwnBody:
                 if number == 0:
-                    raise NotImplementedError(f"{node.get_name()} reads and writes a buffer at different positions") from None
+                    raise
                 raise _Split(start + number) from None
         builder.bodies.append(body)
 
