@@ -189,8 +189,8 @@ def compile_graph(graph, inputs, options=None, **kwargs):
 
 
 def xpud(graph, inputs, mode=None, options=None, **kwargs):
-    """The backend of torch.compile by name: Inductor, with its modes and options."""
-    return torch._TorchCompileInductorWrapper(mode, options, kwargs.pop("dynamic", None))(graph, inputs, **kwargs)
+    """The backend of torch.compile by name: Inductor, with its modes and options. Graphs without xpud tensors run as operators."""
+    return compile_graph(graph, inputs, torch._TorchCompileInductorWrapper(mode, options, kwargs.pop("dynamic", None)).config, **kwargs)
 
 
 def _route_inductor():

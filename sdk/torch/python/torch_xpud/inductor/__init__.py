@@ -20,7 +20,7 @@ from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_f
 from torch._inductor.compile_fx import compile_fx
 
 from . import patches
-from .choices import ChooseOperators, SaveBeforeMutation
+from .choices import ChooseOperators, SaveBeforeMutation, compile_loops
 from .scheduling import Scheduling
 from .wrapper import Wrapper
 
@@ -83,4 +83,4 @@ def settings(given):
 def compile_graph(graph, inputs, given=None, **kwargs):
     """Compiles a graph of Dynamo that has xpud tensors, with Inductor's options `given`."""
     register()
-    return compile_fx(graph, inputs, config_patches=settings(given or {}), **kwargs)
+    return compile_fx(graph, inputs, inner_compile=compile_loops, config_patches=settings(given or {}), **kwargs)

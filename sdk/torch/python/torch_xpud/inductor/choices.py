@@ -1,16 +1,20 @@
 """Which operators of a graph run as operators, because kernels cannot express them."""
 
+import contextvars
+import copy
 import functools
 import hashlib
 import logging
 import pathlib
 
 import torch
+from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy
 
 from .kernel_bytes import DTYPES, VERSION
+from .ops_handler import Unsupported
 
 log = logging.getLogger(__name__)
 aten = torch.ops.aten
@@ -29,10 +33,14 @@ def _tensors(values):
                 yield leaf
 
 
+# Those of the graph that is compiled, found when its loops were written: see compile_loops.
+_found = contextvars.ContextVar("found", default=frozenset())
+
+
 def _reason(node):
     """Returns why a node runs as an operator, or None."""
     packet = node.target.overloadpacket
-    if packet in _OPERATORS:
+    if packet in _OPERATORS or str(node.target) in _found.get():
         return "there is no loop kernel for it"
     tensors = list(_tensors((node.args, node.kwargs, node)))
     for tensor in tensors:
@@ -64,7 +72,34 @@ class ChooseOperators(CustomGraphPass):
                 node.meta["should_fallback"] = True
 
     def uuid(self):
-        return _stamp()
+        return _stamp(), tuple(sorted(_found.get()))
+
+
+def _cause(error):
+    """Returns the Unsupported that an error of Inductor was raised for, or None."""
+    while error is not None and not isinstance(error, Unsupported):
+        error = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
+    return error
+
+
+def compile_loops(graph_module, example_inputs, **kwargs):
+    """Compiles a graph of ATen operators. If a loop cannot be written as a kernel, compiles it again with the loop's operators as operators."""
+    found = _found.get()
+    graph = copy.deepcopy(graph_module.graph)  # Inductor changes the graph
+    try:
+        return compile_fx_inner(graph_module, example_inputs, **kwargs)
+    except Exception as error:
+        cause = _cause(error)
+        more = frozenset(map(str, cause.operators)) - found if cause is not None else ()
+        if not more:
+            raise
+        log.info("loops of %s run as operators: loop kernels have no %s", ", ".join(sorted(more)), cause)
+    graph_module.graph = graph
+    token = _found.set(found | more)
+    try:
+        return compile_loops(graph_module, example_inputs, **kwargs)
+    finally:
+        _found.reset(token)
 
 
 class SaveBeforeMutation(CustomGraphPass):

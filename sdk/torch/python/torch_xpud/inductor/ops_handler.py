@@ -20,7 +20,9 @@ from .kernel_bytes import (BITS, FUNCTIONS, INTEGERS, NORMAL, NUMBER_OF_DTYPE, R
 
 
 class Unsupported(NotImplementedError):
-    """What the language of loop kernels does not have."""
+    """What the language of loop kernels does not have. `operators`: those of the graph that a loop came from."""
+
+    operators = ()
 
 
 class NeedsOwnBody(Exception):

@@ -1,6 +1,7 @@
 """Inductor's scheduling for xpud: which nodes are fused, and the loop kernel of a group of fused nodes."""
 
 import sympy
+import torch
 from torch._inductor import config, ir, metrics
 from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.scheduler import BaseScheduling, ForeachKernelSchedulerNode, SchedulerNode
@@ -11,7 +12,7 @@ from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 from torch.utils._sympy.symbol import SymT
 
 from .kernel_bytes import MAX_ARGUMENTS, MAX_BODIES, MAX_DIMENSIONS, MAX_STATEMENTS, Body, IndexOp, Kernel, TooLarge
-from .ops_handler import KernelBuilder, LoopOps, NeedsOwnBody
+from .ops_handler import KernelBuilder, LoopOps, NeedsOwnBody, Unsupported
 
 # Fusion leaves room: an operation can become several statements.
 _MAX_FUSED_BUFFERS = MAX_ARGUMENTS // 2 - 8
@@ -163,7 +164,9 @@ class _KernelCode:
                 return self._build(starts, local, joins_parts)
             except NeedsOwnBody as found:  # of one node
                 if not joins_parts:
-                    raise NotImplementedError(f"a loop reads and writes {found} at different positions") from None
+                    error = Unsupported(f"reading and writing {found} at different positions")
+                    error.operators = _operators(self.nodes)
+                    raise error from None
                 joins_parts = False  # it reads one part of a buffer and writes another
             except _Split as split:
                 starts = sorted({*starts, split.at})
@@ -225,11 +228,19 @@ class _KernelCode:
             try:
                 with V.set_ops_handler(ops):
                     node._body(*at)
+            except Unsupported as error:
+                error.operators = _operators([node])
+                raise
             except NeedsOwnBody:
                 if number == 0:
                     raise
                 raise _Split(start + number) from None
         builder.bodies.append(body)
+
+
+def _operators(nodes):
+    """Returns the operators of the graph that nodes came from."""
+    return [origin.target for node in nodes for origin in node.node.get_origins() if isinstance(origin.target, torch._ops.OpOverload)]
 
 
 class _Split(Exception):
@@ -291,9 +302,11 @@ class Scheduling(BaseScheduling):
         code = _KernelCode(nodes, numel, rnumel, self.scheduler)
         try:
             kernel = code.build()
-        except TooLarge:
+        except TooLarge as error:
             if len(nodes) == 1:
-                raise
+                unsupported = Unsupported(f"a kernel of {error}")
+                unsupported.operators = _operators(nodes)
+                raise unsupported from None
             middle = len(nodes) // 2
             self._codegen_nodes(nodes[:middle])
             self._codegen_nodes(nodes[middle:])
