@@ -13,6 +13,8 @@ import functools
 
 import torch
 
+from . import imports
+
 
 def _register_first(construct):
     @functools.wraps(construct)
@@ -40,7 +42,26 @@ def _route(compile_graph):
     return compile_on_its_device
 
 
+def _route_by_name(module):
+    """Sends graphs with xpud tensors here if they come to the backend by its name, as by torch._dynamo.optimize("inductor")."""
+    from torch._dynamo.backends import registry
+
+    inductor = registry._COMPILER_FNS["inductor"]
+
+    @functools.wraps(inductor)
+    def compile_on_its_device(graph, inputs, **kwargs):
+        from . import dynamo
+
+        dynamo.register()
+        if dynamo.uses_xpud(graph, inputs):
+            return dynamo.compile_graph(graph, inputs, kwargs.pop("config_patches", None), **kwargs)
+        return inductor(graph, inputs, **kwargs)
+
+    registry._COMPILER_FNS["inductor"] = compile_on_its_device
+
+
 def install():
     for wrapper in (torch._TorchCompileInductorWrapper, torch._TorchCompileWrapper):
         wrapper.__init__ = _register_first(wrapper.__init__)
     torch._TorchCompileInductorWrapper.__call__ = _route(torch._TorchCompileInductorWrapper.__call__)
+    imports.when_imported("torch._dynamo.backends.inductor", _route_by_name)

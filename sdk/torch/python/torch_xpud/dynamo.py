@@ -10,10 +10,9 @@ import warnings
 
 import torch
 from torch._dynamo import trace_rules
-from torch._dynamo.backends import registry
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
-from torch._dynamo.backends.registry import lookup_backend, register_backend
+from torch._dynamo.backends.registry import register_backend
 from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
 from torch._functorch.partitioners import default_partition
 from torch._prims import rng_prims
@@ -193,19 +192,6 @@ def xpud(graph, inputs, mode=None, options=None, **kwargs):
     return compile_graph(graph, inputs, torch._TorchCompileInductorWrapper(mode, options, kwargs.pop("dynamic", None)).config, **kwargs)
 
 
-def _route_inductor():
-    """Sends graphs with xpud tensors here if they come to Inductor by its name, as by torch._dynamo.optimize("inductor")."""
-    inductor = lookup_backend("inductor")
-
-    @functools.wraps(inductor)
-    def compile_on_its_device(graph, inputs, **kwargs):
-        if uses_xpud(graph, inputs):
-            return compile_graph(graph, inputs, kwargs.pop("config_patches", None), **kwargs)
-        return inductor(graph, inputs, **kwargs)
-
-    registry._COMPILER_FNS["inductor"] = compile_on_its_device
-
-
 # ---- the device interface
 
 
@@ -254,7 +240,6 @@ def register():
     """Registers the backend's name and the device interface, once for each process."""
     _keep_random_state()
     register_backend(xpud, name="xpud")
-    _route_inductor()
     if translate.installed():  # the vendors' names, for programs that were written for hpu and xpu
         for name in ("hpu_backend", "ipex"):
             register_backend(xpud, name=name)

@@ -115,10 +115,11 @@ UNIFORM, NORMAL, BITS = range(3)
 
 
 class Operand:
-    """A buffer, or a number that is passed by value. `argument`: what the wrapper passes. Its role is known when the kernel is complete."""
+    """A buffer, or a number that is passed by value. `argument`: the wrapper's name of the buffer or of a tensor on the CPU, or the expression of a
+    number. Its role is known when the kernel is complete."""
 
-    def __init__(self, argument, dtype, is_scalar=False):
-        self.argument, self.dtype, self.is_scalar = argument, dtype, is_scalar
+    def __init__(self, argument, dtype, is_scalar=False, is_cpu_tensor=False):
+        self.argument, self.dtype, self.is_scalar, self.is_cpu_tensor = argument, dtype, is_scalar or is_cpu_tensor, is_cpu_tensor
         self.covered = False  # whether stores write all elements of the buffer
 
 

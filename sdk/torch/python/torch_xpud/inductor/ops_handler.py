@@ -54,7 +54,7 @@ class KernelBuilder:
             dtype = V.graph.get_dtype(name)
             if dtype not in NUMBER_OF_DTYPE:
                 raise Unsupported(f"elements of {dtype}")
-            self.operands[name] = Operand(name, dtype, is_scalar=_is_cpu_scalar(name))
+            self.operands[name] = Operand(name, dtype, is_cpu_tensor=_is_cpu_scalar(name))
         return self.operands[name], offset
 
     def note_written(self, operand, name, points):
@@ -487,6 +487,8 @@ class LoopOps(DefaultHandler):
             raise NeedsOwnBody(operand.argument)
 
     def store(self, name, index, value, mode=None):
+        if value is None:  # of an assertion
+            return
         index = self._simplify(index)
         buffer_type = V.graph.get_dtype(name)
         value = self._cast(value, compute_type(buffer_type))

@@ -25,7 +25,7 @@ class _LoopKernelCalls:
     def call_loop_kernel(self, name, kernel):
         sizes = [self.codegen_python_sizevar(size) for size in kernel.sizes]
         outputs = [operand.argument for operand in kernel.outputs()]
-        inputs = [operand.argument for operand in kernel.inputs()]
+        inputs = [f"{operand.argument}.item()" if operand.is_cpu_tensor else operand.argument for operand in kernel.inputs()]
         self.writeline(LoopKernelLine(name, outputs, inputs, sizes))
 
     def make_allocation(self, name, device, dtype, shape, stride, allocation_shape=None, is_pinned=False):
