@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <map>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +33,7 @@
 #include "kernels/families/softmax.h"
 #include "kernels/families/sort.h"
 #include "kernels/families/unfold.h"
+#include "kernels/testing/code_check.h"
 
 namespace xpud::kernels {
 namespace {
@@ -43,27 +42,11 @@ using ops::DType;
 
 class GpuEmissionTest : public ::testing::Test {
  protected:
-  static bool Installed(const std::string& tool) {
-    static std::map<std::string, bool> known;
-    const auto [found, is_new] = known.try_emplace(tool);
-    if (is_new) found->second = std::system(absl::StrCat("command -v ", tool, " > /dev/null").c_str()) == 0;
-    return found->second;
-  }
-
   // Whether ptxas takes the next kernel: every fourth, in full all. It takes twice as long as the rest.
   static bool IsAssembled() {
     static const bool full = std::getenv("XPUD_TEST_FULL") != nullptr;
     static int seen = 0;
-    return Installed("ptxas") && (full || seen++ % 4 == 0);
-  }
-
-  // Runs `tool` on the bytes. Its output goes to the test's log.
-  static bool Accepts(const std::string& tool, const std::string& bytes) {
-    const std::string path = ::testing::TempDir() + absl::StrCat("xpud_emission_", ::getpid());
-    std::ofstream(path, std::ios::binary) << bytes;
-    const bool ok = std::system(absl::StrCat(tool, " ", path).c_str()) == 0;
-    std::remove(path.c_str());
-    return ok;
+    return full || seen++ % 4 == 0;
   }
 
   void Check(const auto& skeleton, const auto& key, const std::string& what = "") {
@@ -84,7 +67,7 @@ class GpuEmissionTest : public ::testing::Test {
     EXPECT_NE(ptx->find(".target sm_90"), std::string::npos) << what;
     EXPECT_EQ(ptx->find(".extern .func"), std::string::npos)
         << what << " calls a function that no device has";
-    if (IsAssembled()) EXPECT_TRUE(Accepts("ptxas -arch=sm_90 -o /dev/null", *ptx)) << what;
+    if (IsAssembled()) EXPECT_TRUE(IsAccepted(kPtxAssembler, *ptx)) << what;
   }
 
   // Returns whether an instruction of the module begins with these words: an opcode, then operands.
@@ -120,7 +103,7 @@ class GpuEmissionTest : public ::testing::Test {
     if (!spirv.ok() || spirv->size() < 20) return "";
     EXPECT_EQ(spirv->substr(0, 8), std::string("\x03\x02\x23\x07\x00\x02\x01\x00", 8))
         << what << ": not SPIR-V 1.2";
-    if (Installed("spirv-val")) EXPECT_TRUE(Accepts("spirv-val --target-env spv1.2", *spirv)) << what;
+    EXPECT_TRUE(IsAccepted(kSpirvValidator, *spirv)) << what;
     constexpr uint32_t kIAddCarry = 149, kISubBorrow = 150;  // Intel's compiler of 2022 ends the process
     EXPECT_FALSE(Has(*spirv, {kIAddCarry}) || Has(*spirv, {kISubBorrow})) << what;
     return *spirv;
@@ -629,11 +612,7 @@ TEST_F(GpuEmissionTest, ASampleOfEveryFamily) {
       EXPECT_GT(launches.size(), 0u) << row.aten;
       for (size_t i = 0; i < launches.size(); ++i) {
         const std::string& code = launches[i].kernel().module->bytes;
-        const bool ptx = target == Target::kNvptx;
-        if (Installed(ptx ? "ptxas" : "spirv-val")) {
-          EXPECT_TRUE(Accepts(ptx ? "ptxas -arch=sm_80 -o /dev/null" : "spirv-val --target-env spv1.2", code))
-              << row.aten;
-        }
+        EXPECT_TRUE(IsAccepted(target == Target::kNvptx ? kPtxAssembler : kSpirvValidator, code)) << row.aten;
       }
     }
   }

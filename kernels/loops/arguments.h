@@ -18,6 +18,9 @@ struct LoopArguments {
   std::vector<typename Side::Integer> sizes;
   typename Side::Pointer error_word;
   typename Side::Integer points, slice;  // of the body; of a group, 0 on GPUs
+  // Where it is cut: [value][part][point], 8 bytes each.
+  typename Side::Pointer workspace;
+  typename Side::Integer parts, part_length;
 
   void Visit(const LoopVariant& variant, auto& visit) {
     const std::vector<loops::Operand>& operands = variant.kernel().operands;
@@ -36,6 +39,7 @@ struct LoopArguments {
     for (auto& size : sizes) visit(size);
     if (variant.reports()) visit(error_word);
     visit(points, slice);
+    if (variant.call().stage != LoopStage::kWhole) visit(workspace, parts, part_length);
   }
 };
 

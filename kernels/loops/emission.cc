@@ -42,7 +42,7 @@ LoopEmission::LoopEmission(const LoopVariant& variant, const LoopArguments<Emitt
       body_(variant.body()),
       args_(arguments),
       e_(emitter),
-      passes_(body_, variant.info()),
+      passes_(body_, variant.info(), variant.call().keeps_rows),
       outer_(body_.outer),
       rank_(body_.extents.size()),
       iterators_(rank_),
@@ -58,6 +58,7 @@ LoopEmission::LoopEmission(const LoopVariant& variant, const LoopArguments<Emitt
 absl::Status LoopEmission::Run() {
   for (const uint32_t extent : body_.extents) extents_.push_back(Index(extent));
   if (variant_.reports()) code_ = e_.I64(0);
+  if (stage() == LoopStage::kParts) part_ = e_.Group(1);
   if (e_.gpu()) {
     EmitGpuPoints();
   } else {
@@ -68,47 +69,90 @@ absl::Status LoopEmission::Run() {
 
 // ---- points
 
-void LoopEmission::EmitHostPoints() {
-  llvm::IRBuilder<>& ir = e_.ir();
-  Value const begin = e_.Mul(e_.Group(0), args_.slice),
-              end = e_.Min(e_.Add(begin, args_.slice), args_.points);
+void LoopEmission::CheckedLoop(Value begin, Value end, Value step, const std::function<void(Value)>& body,
+                               Emitter::LoopKind kind) {
   Values carried;
   if (code_ != nullptr) carried.push_back(code_);
-  // Emits the points of one line of the innermost outer dimension, or all if there are no others.
-  const auto line = [&](Value first, Value last, const Values& before,
-                        const std::function<void(Value)>& point) {
-    const bool independent = rank_ == outer_ && !is_serial_;
-    return e_.Loop(
-        first, last, e_.I64(1), before,
-        [&](Value i, const Values& now) {
-          if (code_ != nullptr) code_ = now[0];
-          InScope([&] { point(i); });
-          return code_ == nullptr ? Values{} : Values{code_};
-        },
-        independent ? Emitter::LoopKind::kParallel : Emitter::LoopKind::kPlain);
-  };
-  if (outer_ < 2 || rank_ > outer_) {
-    carried = line(begin, end, carried, [&](Value i) { EmitPoint(i); });
-  } else {
-    Value const length = extents_[outer_ - 1];
-    Value const first = ir.CreateUDiv(begin, length);
-    Value const rows = ir.CreateUDiv(e_.Add(end, ir.CreateSub(length, e_.I64(1))), length);
-    carried = e_.Loop(first, rows, e_.I64(1), carried, [&](Value row, const Values& before) {
-      Values after;
-      InScope([&] {
-        Value const start = e_.Mul(row, length), zero = e_.I64(0);
-        Value const from = ir.CreateSub(begin, start);
-        Value const first_of_row = ir.CreateSelect(ir.CreateICmpSGT(from, zero), from, zero);
-        SetIterators(row, outer_ - 1);
-        after = line(first_of_row, e_.Min(ir.CreateSub(end, start), length), before, [&](Value i) {
+  const bool checked = code_ != nullptr;
+  carried = e_.Loop(
+      begin, end, step, carried,
+      [&](Value i, const Values& now) {
+        if (checked) code_ = now[0];
+        InScope([&] { body(i); });
+        return checked ? Values{code_} : Values{};
+      },
+      kind);
+  if (checked) code_ = carried[0];
+}
+
+void LoopEmission::EmitHostPoints() {
+  Value const begin = e_.Mul(e_.Group(0), args_.slice),
+              end = e_.Min(e_.Add(begin, args_.slice), args_.points);
+  switch (variant_.call().schedule) {
+    case LoopSchedule::kColumns:
+      EmitColumns(begin, end);
+      break;
+    case LoopSchedule::kTiles:
+      EmitTiles(begin, end);
+      break;
+    case LoopSchedule::kPoints:
+    case LoopSchedule::kRows:
+      EmitLines(begin, end);
+      break;
+  }
+  if (code_ != nullptr) e_.ReportCode(args_.error_word, code_);
+}
+
+// The innermost outer dimension is a loop of its own, where nothing is reduced.
+void LoopEmission::EmitLines(Value begin, Value end) {
+  using LoopKind = Emitter::LoopKind;
+  llvm::IRBuilder<>& ir = e_.ir();
+  const LoopKind kind = rank_ == outer_ && !is_serial_ ? LoopKind::kParallel : LoopKind::kPlain;
+  if (outer_ < 2 || rank_ > outer_)
+    return CheckedLoop(begin, end, e_.I64(1), [&](Value i) { EmitPoint(i); }, kind);
+  Value const length = extents_[outer_ - 1], zero = e_.I64(0);
+  Value const first = ir.CreateUDiv(begin, length), rows = e_.CeilDiv(end, length);
+  CheckedLoop(first, rows, e_.I64(1), [&](Value row) {
+    Value const start = e_.Mul(row, length), from = ir.CreateSub(begin, start);
+    SetIterators(row, outer_ - 1);
+    CheckedLoop(
+        ir.CreateSelect(ir.CreateICmpSGT(from, zero), from, zero), e_.Min(ir.CreateSub(end, start), length),
+        e_.I64(1),
+        [&](Value i) {
           iterators_[outer_ - 1] = i;
           EmitPhases();
-        });
-      });
-      return after;
+        },
+        kind);
+  });
+}
+
+// Tiles are numbered along the last dimension, then across, then along the others.
+void LoopEmission::EmitTiles(Value begin, Value end) {
+  llvm::IRBuilder<>& ir = e_.ir();
+  const size_t across = variant_.call().across, last = outer_ - 1;
+  Value const columns = e_.I64(kLoopTileColumns), rows = e_.I64(kLoopTileRows);
+  Value const tiles = e_.CeilDiv(extents_[last], columns), bands = e_.CeilDiv(extents_[across], rows);
+  CheckedLoop(begin, end, e_.I64(1), [&](Value tile) {
+    Value const column = e_.Mul(ir.CreateURem(tile, tiles), columns);
+    Value number = ir.CreateUDiv(tile, tiles);
+    Value const row = e_.Mul(ir.CreateURem(number, bands), rows);
+    number = ir.CreateUDiv(number, bands);
+    for (size_t d = last; d-- > 0;) {
+      if (d == across) continue;
+      iterators_[d] = ir.CreateURem(number, extents_[d]);
+      number = ir.CreateUDiv(number, extents_[d]);
+    }
+    CheckedLoop(row, e_.Min(e_.Add(row, rows), extents_[across]), e_.I64(1), [&](Value i) {
+      iterators_[across] = i;
+      CheckedLoop(
+          column, e_.Min(e_.Add(column, columns), extents_[last]), e_.I64(1),
+          [&](Value j) {
+            iterators_[last] = j;
+            EmitPhases();
+          },
+          Emitter::LoopKind::kParallel);
     });
-  }
-  if (code_ != nullptr) e_.ReportCode(args_.error_word, carried[0]);
+  });
 }
 
 void LoopEmission::EmitGpuPoints() {
@@ -121,6 +165,7 @@ void LoopEmission::EmitGpuPoints() {
 }
 
 void LoopEmission::EmitPoint(Value point) {
+  point_ = point;
   SetIterators(point, outer_);
   EmitPhases();
 }
@@ -134,17 +179,97 @@ void LoopEmission::SetIterators(Value number, size_t dimensions) {
 
 void LoopEmission::EmitPhases() {
   const auto all = static_cast<uint32_t>(body_.statements.size());
-  for (uint32_t p = 0; p <= passes_.passes(); ++p) {
+  const auto passes = static_cast<uint32_t>(passes_.passes());
+  for (uint32_t p = 0; p <= passes; ++p) {
+    if (p == passes && stage() == LoopStage::kParts) return StoreGiven();
     EmitSection(passes_.phase[p], 0, all);
-    if (p == passes_.passes()) break;
+    if (p == passes) return;
+    if (stage() == LoopStage::kMerge) {
+      if (p == 0) MergeGiven();
+      continue;
+    }
     if (passes_.stores_conflict && is_team()) e_.Barrier();
     EmitPass(p);
   }
 }
 
+Value LoopEmission::PlaceOf(size_t number, Value part) {
+  Value points = e_.I64(1);
+  for (size_t d = 0; d < outer_; ++d) points = e_.Mul(points, extents_[d]);
+  Value const row = e_.Add(e_.Mul(e_.I64(static_cast<int64_t>(number)), args_.parts), part);
+  return e_.Add(e_.Mul(row, points), point_);
+}
+
+void LoopEmission::StoreGiven() {
+  size_t number = 0;
+  const auto store = [&] {
+    for (uint32_t i = 0; i < body_.statements.size(); ++i) {
+      if (At(i).kind != StatementKind::kReduce) continue;
+      for (int k = 0; k < loops::InfoOf(At(i).reduction).gives; ++k) {
+        Value value = ValueOf(i, static_cast<size_t>(k));
+        if (value->getType()->isIntegerTy()) value = e_.ir().CreateZExt(value, e_.ir().getInt64Ty());
+        // A float takes the first half of its place.
+        Value const place = PlaceOf(number++, part_);
+        const int64_t steps = 8 / (static_cast<int64_t>(value->getType()->getPrimitiveSizeInBits()) / 8);
+        e_.StoreRaw(args_.workspace, e_.Mul(place, e_.I64(steps)), value);
+      }
+    }
+  };
+  if (!is_team()) return store();
+  e_.If(e_.ir().CreateICmpEQ(e_.Lane(), e_.I64(0)), store);
+}
+
+void LoopEmission::MergeGiven() {
+  size_t first = 0;
+  for (uint32_t i = 0; i < body_.statements.size(); ++i) {
+    const Statement& s = At(i);
+    if (s.kind != StatementKind::kReduce) continue;
+    const size_t gives = static_cast<size_t>(loops::InfoOf(s.reduction).gives);
+    ReductionEmission reduction(e_, s.reduction, ScalarOf(s.type), 0);
+    const auto load = [&](Value part) {
+      Values values;
+      for (size_t k = 0; k < gives; ++k) {
+        const bool is_position = k == 1 && loops::InfoOf(s.reduction).takes == 2;
+        llvm::Type* const type = e_.TypeOf(is_position ? Scalar::kI64 : ScalarOf(s.type));
+        const bool integer = type->isIntegerTy();
+        llvm::Type* const stored = integer ? e_.ir().getInt64Ty() : type;
+        const int64_t steps = 8 / (static_cast<int64_t>(stored->getPrimitiveSizeInBits()) / 8);
+        Value const value =
+            e_.LoadRaw(stored, args_.workspace, e_.Mul(PlaceOf(first + k, part), e_.I64(steps)));
+        values.push_back(integer ? e_.ir().CreateTrunc(value, type) : value);
+      }
+      return values;
+    };
+    const auto merge = [&](const Values& a, const Values& b) { return reduction.MergeGiven(a, b); };
+    Cascade cascade(e_, load(e_.I64(0)), merge);
+    const Values made = cascade.Fold(e_.I64(0), args_.parts, e_.I64(kChain), [&](Value from, Value to) {
+      return e_.Loop(e_.Add(from, e_.I64(1)), to, e_.I64(1), load(from),
+                     [&](Value part, const Values& now) { return merge(now, load(part)); });
+    });
+    for (size_t k = 0; k < gives; ++k) values_[i][k] = made[k];
+    first += gives;
+  }
+}
+
 // ---- passes
 
-void LoopEmission::EmitPass(uint32_t pass) {
+Value LoopEmission::PositionsOf(size_t dimension) {
+  Value count = e_.I64(1);
+  for (size_t d = dimension; d < rank_; ++d) {
+    const auto [begin, end] = RangeOf(d);
+    count = e_.Mul(count, e_.ir().CreateSub(end, begin));
+  }
+  return count;
+}
+
+std::pair<Value, Value> LoopEmission::RangeOf(size_t dimension) {
+  if (stage() != LoopStage::kParts || dimension != variant_.call().cut)
+    return {e_.I64(0), extents_[dimension]};
+  Value const begin = e_.Mul(part_, args_.part_length);
+  return {begin, e_.Min(e_.Add(begin, args_.part_length), extents_[dimension])};
+}
+
+LoopEmission::PassState LoopEmission::StateOf(uint32_t pass) {
   PassState state;
   for (uint32_t i = 0; i < body_.statements.size(); ++i) {
     const Statement& s = At(i);
@@ -157,9 +282,16 @@ void LoopEmission::EmitPass(uint32_t pass) {
     state.scans |= scans;
   }
   state.values = state.empty.size();
+  return state;
+}
+
+void LoopEmission::EmitPass(uint32_t pass) {
+  PassState state = StateOf(pass);
   Value const code = code_;
   if (code != nullptr) state.empty.push_back(e_.I64(0));
+  pass_ = pass;
   Values folded = Fold(outer_, pass, state);
+  pass_ = kNone;
   if (code != nullptr) {
     code_ = e_.ir().CreateBinaryIntrinsic(llvm::Intrinsic::umax, code, folded.back());
     folded.pop_back();
@@ -167,8 +299,11 @@ void LoopEmission::EmitPass(uint32_t pass) {
   if (is_team() && !folded.empty())
     folded =
         e_.MergeLanes(folded, [&](const Values& a, const Values& b) { return MergeStates(state, a, b); });
-  Value count = e_.I64(1);
-  for (size_t d = outer_; d < rank_; ++d) count = e_.Mul(count, extents_[d]);
+  FinishPass(state, folded);
+}
+
+void LoopEmission::FinishPass(const PassState& state, const Values& folded) {
+  Value const count = PositionsOf(outer_);
   for (const PassState::Part& part : state.parts) {
     if (part.scans) continue;
     const Statement& s = At(part.statement);
@@ -195,7 +330,7 @@ Values LoopEmission::MergeStates(const PassState& state, const Values& a, const 
 }
 
 Values LoopEmission::Fold(size_t dimension, uint32_t pass, const PassState& state) {
-  Value const begin = e_.I64(0), end = extents_[dimension];
+  const auto [begin, end] = RangeOf(dimension);
   const bool is_last = dimension + 1 == rank_;
   const int64_t block = is_last ? kBlock : kRowsInAChain;
   const std::optional<int64_t> constant = ConstantOf(end);
@@ -264,14 +399,30 @@ void LoopEmission::InScope(const std::function<void()>& emit) {
 void LoopEmission::EmitSection(const LoopSection& section, uint32_t from, uint32_t to) {
   for (uint32_t i = from; i < to; ++i) {
     if (!section[i] || At(i).kind == StatementKind::kReduce) continue;
+    if (stage() == LoopStage::kParts && HasEffect(At(i))) continue;  // the second kernel does it
     if (At(i).kind == StatementKind::kMask) {
       const uint32_t end = i + 1 + static_cast<uint32_t>(At(i).integer);
       EmitBlock(section, i, end);
       i = end;
     } else {
-      EmitStatement(i);
+      EmitKept(i);
     }
   }
+}
+
+void LoopEmission::EmitKept(uint32_t i) {
+  const auto found = std::ranges::find(passes_.kept, i);
+  if (pass_ == kNone || found == passes_.kept.end()) return EmitStatement(i);
+  const auto number = found - passes_.kept.begin();
+  Value count = e_.I64(1), position = e_.I64(0);
+  for (size_t d = outer_; d < rank_; ++d) count = e_.Mul(count, extents_[d]);
+  for (size_t d = outer_; d < rank_; ++d) position = e_.Add(e_.Mul(position, extents_[d]), iterators_[d]);
+  Value const row =
+      e_.ir().CreateInBoundsGEP(e_.ir().getInt64Ty(), e_.Scratch(), e_.Mul(count, e_.I64(number)));
+  if (passes_.kept_in[static_cast<size_t>(number)] < pass_)
+    return Give(i, e_.LoadRaw(e_.TypeOf(ScalarOfValue(i)), row, position));
+  EmitStatement(i);
+  e_.StoreRaw(row, position, ValueOf(i));
 }
 
 void LoopEmission::EmitBlock(const LoopSection& section, uint32_t mask, uint32_t end) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +14,9 @@
 #include "kernels/loops/variant.h"
 
 namespace xpud::kernels {
+
+// Points of the last outer dimension that are taken together as columns, and the sides of a tile.
+inline constexpr int64_t kLoopColumns = 256, kLoopTileColumns = 64, kLoopTileRows = 16;
 
 // Used once.
 class LoopEmission {
@@ -45,26 +49,71 @@ class LoopEmission {
     const auto first = all.begin() + static_cast<ptrdiff_t>(part.first);
     return {first, first + static_cast<ptrdiff_t>(part.count)};
   }
+  LoopStage stage() const { return variant_.call().stage; }
   bool is_team() const { return e_.gpu() && variant_.call().schedule == LoopSchedule::kRows; }
   const loops::Statement& At(uint32_t i) const { return body_.statements[i]; }
 
   // Loops over points.
   void EmitHostPoints();
+  void EmitLines(Value begin, Value end);
+  void EmitTiles(Value begin, Value end);
   void EmitGpuPoints();
   void EmitPoint(Value point);
   // Sets the iterators of the first `dimensions` from their linear number.
   void SetIterators(Value number, size_t dimensions);
   void EmitPhases();
+  PassState StateOf(uint32_t pass);
   void EmitPass(uint32_t pass);
+  // Sets what the reductions of a pass have given.
+  void FinishPass(const PassState& state, const Values& folded);
+  // Returns how many positions the dimensions from `dimension` on have.
+  Value PositionsOf(size_t dimension);
   // Folds the reduced dimensions from `dimension` on.
   Values Fold(size_t dimension, uint32_t pass, const PassState& state);
   Values FoldRange(size_t dimension, Value begin, Value end, uint32_t pass, const PassState& state);
   Values EmitPosition(uint32_t pass, const PassState& state, const Values& carried);
   Values MergeStates(const PassState& state, const Values& a, const Values& b);
 
+  // Of a part: keeps what the reductions have given. Afterwards: merges that of all parts.
+  void StoreGiven();
+  void MergeGiven();
+  // Where value `number` of the point is kept for a part.
+  Value PlaceOf(size_t number, Value part);
+  // The positions of a reduced dimension that are gone through: from the first to the second.
+  std::pair<Value, Value> RangeOf(size_t dimension);
+
+  // Points of adjacent columns (column_emission.cc).
+  void EmitColumns(Value begin, Value end);
+  void StoreGivenColumns();
+  void EmitColumnPhase(uint32_t phase);
+  void EmitColumnPass(uint32_t pass);
+  void FoldColumns(size_t dimension, uint32_t pass, const PassState& state);
+  // Runs `emit` for each column of the tile.
+  void ForEachColumn(const std::function<void()>& emit);
+  // An element for each column, in the host's scratch.
+  struct ColumnArray {
+    int64_t at = 0;              // bytes
+    llvm::Type* type = nullptr;  // null: there is none
+  };
+  ColumnArray MakeColumns(llvm::Type* type);
+  std::vector<ColumnArray> MakeColumns(const Values& like);
+  Value BaseOf(const ColumnArray& array);
+  Value ReadColumn(const ColumnArray& array);
+  Values ReadColumns(const std::vector<ColumnArray>& arrays);
+  void WriteColumns(const std::vector<ColumnArray>& arrays, const Values& values);
+  // Sets the values that were made elsewhere, and keeps those of a statement.
+  void ReadValues(const std::vector<uint32_t>& statements);
+  void KeepValues(uint32_t statement);
+
+  // A loop that carries the error to be reported.
+  void CheckedLoop(Value begin, Value end, Value step, const std::function<void(Value)>& body,
+                   Emitter::LoopKind kind = Emitter::LoopKind::kPlain);
+
   // Statements from `from` to `to` that are in the section.
   void EmitSection(const LoopSection& section, uint32_t from, uint32_t to);
   void EmitStatement(uint32_t i);
+  // As EmitStatement; keeps its value at this reduced position, or reads it.
+  void EmitKept(uint32_t i);
   // A mask's block and its kUnmask, which has the number `end`.
   void EmitBlock(const LoopSection& section, uint32_t mask, uint32_t end);
   Value Stored(ops::DType type, Value value);
@@ -109,6 +158,20 @@ class LoopEmission {
   std::vector<std::array<Value, 3>> values_;
   Values valid_;                    // of each kIndirect: whether the index was in its bound
   std::vector<Values> first_pass_;  // of each reduction of two passes: what the first one gave
+  Value point_ = nullptr, part_ = nullptr;
+  uint32_t pass_ = loops::kNone;  // being emitted
+  // kColumns: the first column of the tile and how many it has, the one being emitted, and what is kept of
+  // each statement: its parts, whether its index is valid, and what its first pass gave.
+  struct ColumnValues {
+    std::array<ColumnArray, 3> parts;
+    ColumnArray valid;
+    std::vector<ColumnArray> first_pass;
+  };
+  Value line_begin_ = nullptr;  // its first point
+  Value tile_begin_ = nullptr, tile_count_ = nullptr, column_ = nullptr;
+  std::vector<ColumnValues> kept_columns_;
+  std::vector<ColumnArray> totals_, sums_;  // of the states of the pass
+  int64_t scratch_bytes_ = 0;               // taken by them
   // While a pass runs: the scans' states, by statement.
   std::vector<Values> scan_states_;
   Value code_ = nullptr;  // to be reported; null: nothing is checked

@@ -12,6 +12,7 @@
 #include "kernels/loops/functions.h"
 #include "kernels/loops/variant.h"
 #include "proto/base/status_macros.h"
+#include "proto/loops/bounds.h"
 #include "proto/loops/definition.h"
 
 namespace xpud::kernels {
@@ -69,15 +70,207 @@ float CostOf(const loops::Kernel& kernel, const Statement& s) {
   }
 }
 
+// Of the host's scratch, for the values of rows.
+constexpr int64_t kKeptBytes = 2 << 20;
+
+constexpr int64_t kMinColumns = 8;
+// Of the host's points, fewer occupy no machine; of the parts of a body that is cut.
+constexpr int64_t kFewPoints = 32, kMaxParts = 1024;
+
 // What a library keeps of a checked call (loops::DefinedCall::plan).
 struct LoopPlan {
   struct Body {
     std::shared_ptr<const LoopVariant> variant;
     KernelKey key;
     int64_t points = 1, slice = 0, groups = 1;
+    // Where it is cut.
+    int64_t parts = 1, part_length = 0;
+    size_t workspace_bytes = 0;  // taken for this body, and used by the next, too
   };
-  std::vector<Body> bodies;  // those that have points
+  std::vector<Body> bodies;  // those that have points; one that is cut is two
 };
+
+// Plans a body of a checked call.
+class BodyPlanner {
+ public:
+  BodyPlanner(Target target, const loops::DefinedCall& call, uint32_t number);
+
+  void AddTo(LoopPlan& plan);
+
+ private:
+  void ScheduleOnHost();
+  void ScheduleOnGpu();
+  // Cuts the body into parts, of which there are to be about `wanted`, each of `least` positions along the
+  // dimension that is cut.
+  void Cut(int64_t wanted, int64_t least);
+  LoopPlan::Body Make(LoopVariant::Class of) const;
+
+  bool Has(StatementKind kind) const;
+  // The bytes that the body's accesses move where a step along a dimension is a step in memory. Of accesses
+  // in the innermost loops alone.
+  int64_t ContiguousBytes(size_t dimension) const;
+  bool HasContiguousColumns() const;
+
+  const Target target_;
+  const loops::DefinedCall& call_;
+  const uint32_t number_;
+  const loops::Kernel& kernel_;
+  const loops::Body& body_;
+  const loops::BodyInfo& info_;
+  const std::vector<int64_t>& extents_;
+  const loops::Bounds bounds_;
+  const size_t outer_, rank_;
+  int64_t points_ = 1, positions_ = 1;  // positions of a point
+  float nanoseconds_ = 0.02f;           // of a point
+  LoopVariant::Class class_;
+  LoopPlan::Body plan_;
+};
+
+BodyPlanner::BodyPlanner(Target target, const loops::DefinedCall& call, uint32_t number)
+    : target_(target),
+      call_(call),
+      number_(number),
+      kernel_(call.definition->kernel()),
+      body_(kernel_.bodies[number]),
+      info_(call.definition->info().bodies[number]),
+      extents_(call.info.bodies[number].extents),
+      bounds_(body_, call.sizes),
+      outer_(body_.outer),
+      rank_(extents_.size()) {
+  for (size_t d = 0; d < rank_; ++d) (d < outer_ ? points_ : positions_) *= extents_[d];
+  for (size_t i = 0; i < body_.statements.size(); ++i) {
+    const Statement& s = body_.statements[i];
+    const bool inner = info_.statements[i].is_inner || s.kind == StatementKind::kReduce;
+    nanoseconds_ += CostOf(kernel_, s) * static_cast<float>(inner ? positions_ : 1);
+  }
+  const loops::BodyCall& checked = call.info.bodies[number];
+  class_.guarded = checked.guarded;
+  class_.is_exact = checked.is_exact;
+  class_.is_natural = checked.is_natural;
+}
+
+bool BodyPlanner::Has(StatementKind kind) const {
+  return std::ranges::any_of(body_.statements, [&](const Statement& s) { return s.kind == kind; });
+}
+
+int64_t BodyPlanner::ContiguousBytes(size_t dimension) const {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < body_.statements.size(); ++i) {
+    const Statement& s = body_.statements[i];
+    if (s.kind != StatementKind::kLoad && s.kind != StatementKind::kStore) continue;
+    if (rank_ > outer_ && !info_.statements[i].is_inner) continue;
+    if (bounds_.Stride(s.index, static_cast<uint32_t>(dimension)) == 1)
+      bytes += static_cast<int64_t>(ops::SizeOf(kernel_.operands[s.operand].type));
+  }
+  return bytes;
+}
+
+bool BodyPlanner::HasContiguousColumns() const {
+  return rank_ > outer_ && outer_ > 0 && !Has(StatementKind::kScan) && extents_[outer_ - 1] >= kMinColumns &&
+         ContiguousBytes(outer_ - 1) > ContiguousBytes(rank_ - 1);
+}
+
+void BodyPlanner::AddTo(LoopPlan& plan) {
+  if (points_ == 0) return;
+  plan_.points = points_;
+  if (target_ == Target::kHost) {
+    ScheduleOnHost();
+  } else {
+    ScheduleOnGpu();
+  }
+  if (plan_.parts == 1) return plan.bodies.push_back(Make(class_));
+  LoopVariant::Class merge = class_;
+  class_.stage = LoopStage::kParts;
+  merge.stage = LoopStage::kMerge;
+  merge.schedule = LoopSchedule::kPoints;
+  merge.warps = merge.keeps_rows = false;
+  merge.cut = 0;
+  size_t values = 0;
+  for (const Statement& s : body_.statements)
+    if (s.kind == StatementKind::kReduce) values += static_cast<size_t>(loops::InfoOf(s.reduction).gives);
+  LoopPlan::Body parts = Make(class_);
+  parts.workspace_bytes = values * static_cast<size_t>(plan_.parts * points_) * sizeof(int64_t);
+  plan.bodies.push_back(std::move(parts));
+  LoopPlan::Body merged = Make(std::move(merge));
+  merged.points = points_;
+  const bool host = target_ == Target::kHost;
+  merged.slice = host ? SliceOf(points_, static_cast<float>(values * static_cast<size_t>(plan_.parts))) : 0;
+  merged.groups = CeilDiv(points_, host ? merged.slice : int64_t{kGpuLanes});
+  plan.bodies.push_back(std::move(merged));
+}
+
+LoopPlan::Body BodyPlanner::Make(LoopVariant::Class of) const {
+  LoopPlan::Body made = plan_;
+  made.variant = LoopVariant::Intern(call_.definition, number_, std::move(of));
+  made.key = LoopSkeleton::KeyOf(*made.variant);
+  return made;
+}
+
+void BodyPlanner::Cut(int64_t wanted, int64_t least) {
+  const auto longest = std::max_element(extents_.begin() + static_cast<ptrdiff_t>(outer_), extents_.end());
+  const int64_t parts = std::min({wanted, *longest / least, kMaxParts});
+  if (parts < 2 || !LoopPasses(body_, info_, false).can_be_cut) return;
+  class_.cut = static_cast<uint8_t>(longest - extents_.begin());
+  plan_.part_length = CeilDiv(*longest, parts);
+  plan_.parts = CeilDiv(*longest, plan_.part_length);
+}
+
+void BodyPlanner::ScheduleOnHost() {
+  int64_t multiple = rank_ == outer_ ? 64 : 1;
+  if (Has(StatementKind::kAtomicAdd)) {
+    plan_.slice = points_;  // points that add to the same elements run in their order
+    return;
+  }
+  if (HasContiguousColumns()) {
+    class_.schedule = LoopSchedule::kColumns;
+    const int64_t columns = extents_[outer_ - 1];
+    plan_.points = points_ / columns * CeilDiv(columns, kLoopColumns);
+    nanoseconds_ *= static_cast<float>(std::min(columns, kLoopColumns));
+  } else if (rank_ > outer_) {
+    const auto kept = std::ranges::count_if(body_.statements, IsCostly);
+    class_.keeps_rows = positions_ > 1 && kept > 0 && positions_ <= kKeptBytes / 8 / kept;
+  } else if (outer_ > 1 && extents_[outer_ - 1] >= kLoopTileRows) {
+    // Across the last dimension: the one along which most is contiguous.
+    size_t across = outer_ - 1;
+    int64_t most = 0;
+    for (size_t d = 0; d + 1 < outer_; ++d) {
+      const int64_t bytes = extents_[d] >= kLoopTileRows ? ContiguousBytes(d) : 0;
+      if (bytes > most) most = bytes, across = d;
+    }
+    if (most > 0) {
+      class_.schedule = LoopSchedule::kTiles;
+      class_.across = static_cast<uint8_t>(across);
+      plan_.points = points_ / extents_[outer_ - 1] / extents_[across] *
+                     CeilDiv(extents_[outer_ - 1], kLoopTileColumns) *
+                     CeilDiv(extents_[across], kLoopTileRows);
+      nanoseconds_ = (nanoseconds_ + 0.5f) * kLoopTileColumns * kLoopTileRows;
+      multiple = 1;
+    }
+  }
+  plan_.slice = SliceOf(plan_.points, nanoseconds_, multiple);
+  if (rank_ > outer_ && plan_.points < kFewPoints && nanoseconds_ > 4 * kSliceNanoseconds) {
+    const bool columns = class_.schedule == LoopSchedule::kColumns;
+    Cut(static_cast<int64_t>(nanoseconds_ / (2 * kSliceNanoseconds)), columns ? 128 : 1);
+  }
+  plan_.groups = CeilDiv(plan_.points, plan_.slice);
+}
+
+void BodyPlanner::ScheduleOnGpu() {
+  constexpr int64_t kShared = 32, kWarpPositions = 1024, kManyLanes = 1 << 17, kManyTeams = 1024;
+  if (HasContiguousColumns()) {
+    // Adjacent lanes take adjacent columns.
+    plan_.groups = CeilDiv(points_, kGpuLanes);
+    return Cut(kManyLanes / points_, 32);
+  }
+  if (Has(StatementKind::kScan) || positions_ < kShared) {
+    plan_.groups = CeilDiv(points_, kGpuLanes);
+    return;
+  }
+  class_.schedule = LoopSchedule::kRows;
+  class_.warps = target_ == Target::kNvptx && positions_ <= kWarpPositions;
+  plan_.groups = class_.warps ? CeilDiv(points_, kGpuWarps) : points_;
+  if (!class_.warps) Cut(kManyTeams / points_, extents_[rank_ - 1] >= 4096 ? 4096 : 1);
+}
 
 class LoopPlanner : public Planner {
  public:
@@ -87,7 +280,6 @@ class LoopPlanner : public Planner {
 
  private:
   std::shared_ptr<const LoopPlan> Make(const loops::DefinedCall& call) const;
-  LoopPlan::Body MakeBody(const loops::DefinedCall& call, uint32_t number) const;
 
   KernelCache& cache_;
   LoopSkeleton skeleton_;
@@ -97,55 +289,11 @@ class LoopPlanner : public Planner {
 
 std::shared_ptr<const LoopPlan> LoopPlanner::Make(const loops::DefinedCall& call) const {
   auto plan = std::make_shared<LoopPlan>();
-  for (uint32_t b = 0; b < call.info.bodies.size(); ++b) {
-    LoopPlan::Body body = MakeBody(call, b);
-    if (body.points > 0) plan->bodies.push_back(std::move(body));
-  }
+  for (uint32_t b = 0; b < call.info.bodies.size(); ++b) BodyPlanner(cache_.target(), call, b).AddTo(*plan);
   return plan;
 }
 
-LoopPlan::Body LoopPlanner::MakeBody(const loops::DefinedCall& call, uint32_t number) const {
-  const loops::Kernel& kernel = call.definition->kernel();
-  const loops::Body& body = kernel.bodies[number];
-  const loops::BodyInfo& info = call.definition->info().bodies[number];
-  const loops::BodyCall& checked = call.info.bodies[number];
-  LoopPlan::Body plan;
-  int64_t positions = 1;
-  for (size_t d = 0; d < checked.extents.size(); ++d)
-    (d < body.outer ? plan.points : positions) *= checked.extents[d];
-  if (plan.points == 0) return plan;
-
-  bool scans = false, adds = false;
-  float nanoseconds = 0.02f;  // of a point
-  for (size_t i = 0; i < body.statements.size(); ++i) {
-    const Statement& s = body.statements[i];
-    scans |= s.kind == StatementKind::kScan;
-    adds |= s.kind == StatementKind::kAtomicAdd;
-    const bool inner = info.statements[i].is_inner || s.kind == StatementKind::kReduce;
-    nanoseconds += CostOf(kernel, s) * static_cast<float>(inner ? positions : 1);
-  }
-  LoopVariant::Class of = {
-      .guarded = checked.guarded, .is_exact = checked.is_exact, .is_natural = checked.is_natural};
-  if (cache_.target() == Target::kHost) {
-    // Points that add to the same elements run in their order.
-    const int64_t multiple = body.extents.size() == body.outer ? 64 : 1;
-    plan.slice = adds ? plan.points : SliceOf(plan.points, nanoseconds, multiple);
-    plan.groups = CeilDiv(plan.points, plan.slice);
-  } else {
-    constexpr int64_t kShared = 32, kWarpPositions = 1024;
-    if (!scans && positions >= kShared) of.schedule = LoopSchedule::kRows;
-    of.warps = of.schedule == LoopSchedule::kRows && cache_.target() == Target::kNvptx &&
-               positions <= kWarpPositions;
-    plan.groups = plan.points;
-    if (of.warps) plan.groups = CeilDiv(plan.points, kGpuWarps);
-    if (of.schedule == LoopSchedule::kPoints) plan.groups = CeilDiv(plan.points, kGpuLanes);
-  }
-  plan.variant = LoopVariant::Intern(call.definition, number, std::move(of));
-  plan.key = LoopSkeleton::KeyOf(*plan.variant);
-  return plan;
-}
-
-absl::StatusOr<Readiness> LoopPlanner::Plan(const OpCall& call, Workspace, LaunchList& launches) {
+absl::StatusOr<Readiness> LoopPlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
   if (call.kernel == nullptr) return absl::InvalidArgumentError("a loop kernel that is not defined");
   const auto& defined = static_cast<const loops::DefinedCall&>(*call.kernel);
   if (defined.plan == nullptr) defined.plan = Make(defined);
@@ -175,11 +323,17 @@ absl::StatusOr<Readiness> LoopPlanner::Plan(const OpCall& call, Workspace, Launc
   }
   for (size_t b = 0; b < plan.bodies.size(); ++b) {
     const LoopPlan::Body& body = plan.bodies[b];
+    if (body.workspace_bytes > 0) {
+      ASSIGN_OR_RETURN(arguments_.workspace, workspace(body.workspace_bytes));
+    }
+    const bool in_parts = body.variant->call().stage == LoopStage::kParts;
     Launch& launch = launches.Add();
-    launch.Reset(kernels_[b], body.groups);
+    launch.Reset(kernels_[b], body.groups, in_parts ? body.parts : 1);
     if (cache_.target() != Target::kHost) launch.group_size = {kGpuLanes, 1, 1};
     arguments_.points = body.points;
     arguments_.slice = body.slice;
+    arguments_.parts = body.parts;
+    arguments_.part_length = body.part_length;
     PushArguments<LoopVariant, LoopArguments>(*body.variant, arguments_, launch);
   }
   return Readiness::kReady;

@@ -1,14 +1,12 @@
 // Compiled loop kernels against the reference that runs them statement by statement.
 #include <cmath>
-#include <map>
-#include <numeric>
 
 #include "gtest/gtest.h"
 #include "kernels/testing/device_test_fixture.h"
+#include "kernels/testing/loop_call.h"
 #include "kernels/testing/loop_reference.h"
-#include "proto/loops/codec.h"
-#include "proto/loops/definition.h"
 #include "proto/loops/testing/builder.h"
+#include "proto/loops/testing/chains.h"
 #include "proto/loops/testing/random_computation.h"
 #include "proto/loops/text.h"
 
@@ -69,44 +67,11 @@ class LoopTest : public DeviceTest {
 
   absl::Status Run(const loops::Kernel& kernel, const std::vector<int64_t>& sizes,
                    const std::vector<TestTensor*>& operands) {
-    const auto definition = loops::Definition::Create(loops::Encode(kernel), "test");
-    if (!definition.ok()) return definition.status();
-    loops::CallCache cache(*definition);
-    return Run(cache, sizes, operands);
-  }
-
-  absl::Status Run(loops::CallCache& cache, const std::vector<int64_t>& sizes,
-                   const std::vector<TestTensor*>& operands) {
-    const loops::Kernel& kernel = cache.definition().kernel();
-    std::vector<Operand> outputs, inputs;
-    for (size_t i = 0; i < operands.size(); ++i) {
-      Operand operand = operands[i]->operand();
-      if (kernel.operands[i].role == Role::kScalar) {
-        const bool real = ops::IsFloating(operand.dtype);
-        const Exact value = operands[i]->At(0);
-        operand = {.dtype = operand.dtype, .immediate = true};
-        operand.number = real ? ops::Number::Real(static_cast<double>(value))
-                              : ops::Number::Integer(static_cast<int64_t>(value));
-      }
-      (kernel.operands[i].role >= Role::kWritten ? outputs : inputs).push_back(operand);
-    }
-    std::vector<ops::Number> attributes = {ops::Number::Integer(1),
-                                           ops::Number::Integer(static_cast<int64_t>(sizes.size()))};
-    for (const int64_t size : sizes) attributes.push_back(ops::Number::Integer(size));
-    const std::vector<uint16_t> lists = {static_cast<uint16_t>(outputs.size()),
-                                         static_cast<uint16_t>(inputs.size())};
-    static const ops::Row& row = ops::RowOf("xpud::loop");
-    OpCall call = {.row = &row,
-                   .outputs = outputs,
-                   .inputs = inputs,
-                   .attributes = attributes,
-                   .error_word = &error_word_,
-                   .lists = lists};
-    error_word_ = 0;
-    const auto found = cache.Find(call);
-    if (!found.ok()) return found.status();
-    call.kernel = *found;
-    return device_.Run(*library_, call);
+    const LoopCall call(kernel, sizes, operands);
+    if (!call.refused().ok()) return call.refused();
+    const absl::Status status = device_.Run(*library_, call.call());
+    error_word_ = call.error_word();
+    return status;
   }
 
   static TestTensor Random(DType type, int64_t elements, uint64_t seed, RandomRange range = {}) {
@@ -123,6 +88,63 @@ TEST_F(LoopTest, Softmax) {
   for (const int64_t columns : {1, 7, 300, 5000}) {
     TestTensor in = Random(DType::kBFloat16, 9 * columns, 1), out(DType::kBFloat16, {9 * columns});
     Check(loops::testing::Softmax(), {9, columns}, {&in, &out}, 0x1p-9);
+  }
+}
+
+TEST_F(LoopTest, Chains) {
+  for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{5, 300}, {70, 33}, {3, 9000}}) {
+      for (const loops::testing::Chain& chain : loops::testing::Chains(rows, columns, type).All()) {
+        SCOPED_TRACE(std::string(chain.name));
+        std::vector<TestTensor> tensors;
+        for (size_t o = 0; o < chain.elements.size(); ++o) {
+          const DType operand = chain.kernel.operands[o].type;
+          tensors.push_back(Random(
+              operand, chain.elements[o], o,
+              operand == DType::kInt64 ? RandomRange{0, static_cast<double>(rows - 1)} : RandomRange{-2, 2}));
+        }
+        std::vector<TestTensor*> operands;
+        for (TestTensor& tensor : tensors) operands.push_back(&tensor);
+        Check(chain.kernel, {}, operands, type == DType::kFloat32 ? 0x1p-21 : 0x1p-8);
+        EXPECT_EQ(error_word_, 0u);
+      }
+    }
+  }
+}
+
+// Reductions that are cut into parts: of one point, and of a few adjacent columns.
+TEST_F(LoopTest, LongReductions) {
+  static constexpr DType kF32 = DType::kFloat32;
+  for (const bool columns : {false, true}) {
+    BodyBuilder b;
+    const uint32_t width = columns ? b.Size(1) : 0, c = columns ? b.Dimension(width) : 0,
+                   i = b.Dimension(b.Size(0), /*reduced=*/true);
+    const uint32_t at = columns ? b.Add(b.Mul(i, width), c) : i, to = columns ? c : b.Number(0);
+    const uint32_t x = b.Call(Function::add, kF32, b.Load(0, at), b.Load(1, to));
+    const uint32_t reduced[] = {b.Reduce(Reduction::kSum, kF32, x), b.Reduce(Reduction::kMax, kF32, x),
+                                b.Reduce(Reduction::kArgMin, kF32, x, b.IndexValue(i)),
+                                b.Reduce(Reduction::kWelford, kF32, x),
+                                b.Reduce(Reduction::kOnlineSoftmax, kF32, x)};
+    loops::Kernel kernel = {.operands = {{kF32, Role::kRead}, {kF32, Role::kRead}}, .sizes = 2, .bodies = {}};
+    const auto store = [&](uint32_t value, DType type) {
+      kernel.operands.push_back({type, Role::kWritten});
+      b.Store(static_cast<uint32_t>(kernel.operands.size() - 1), to, value);
+    };
+    for (const uint32_t value : reduced) store(value, kF32);
+    for (const uint32_t value : {reduced[2], reduced[3], reduced[4]}) {
+      const bool position = value == reduced[2];
+      store(b.Make({.kind = StatementKind::kPart, .values = {value, kNone, kNone}, .integer = 1}),
+            position ? DType::kInt64 : kF32);
+    }
+    kernel.bodies = {b.body};
+    const int64_t wide = columns ? 20 : 1, rows = columns ? 20'001 : 400'001;
+    std::vector<TestTensor> tensors = {Random(kF32, rows * wide, 1), Random(kF32, wide, 2)};
+    for (size_t o = 2; o < kernel.operands.size(); ++o)
+      tensors.emplace_back(kernel.operands[o].type, std::vector<int64_t>{wide});
+    std::vector<TestTensor*> operands;
+    for (TestTensor& tensor : tensors) operands.push_back(&tensor);
+    Check(kernel, {rows, wide}, operands, 0x1p-21);
+    EXPECT_GT(device_.groups(), 2u) << "it is cut";
   }
 }
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <iterator>
 
+#include "kernels/families/op_cost.h"
+#include "kernels/loops/functions.h"
+
 namespace xpud::kernels {
 namespace {
 
@@ -13,22 +16,24 @@ using loops::kNone;
 using loops::Reduction;
 using loops::Statement;
 using loops::StatementKind;
+using ops::DType;
 
 bool Stores(const Statement& s) {
   return s.kind == StatementKind::kStore || s.kind == StatementKind::kAtomicAdd;
 }
-bool HasEffect(const Statement& s) { return Stores(s) || s.kind == StatementKind::kAssert; }
 
 class Scheduler {
  public:
   Scheduler(const Body& body, const loops::BodyInfo& info, LoopPasses& to)
       : body_(body), info_(info), to_(to), count_(static_cast<uint32_t>(body.statements.size())) {}
 
-  void Run() {
+  void Run(bool keeps_rows) {
     FindIndirects();
     FindStoredValues();
     FindReady();
     PlaceEffects();
+    FillSections();
+    if (!keeps_rows || !ChooseKept()) return;
     FillSections();
   }
 
@@ -62,7 +67,12 @@ class Scheduler {
   void FindReady();
   void PlaceEffects();
   void FillSections();
-  void Add(LoopSection& section, uint32_t i);
+  // Returns whether there are any.
+  bool ChooseKept();
+  void AddToPass(uint32_t i, uint32_t pass) { Add(to_.pass[pass], to_.pass_uses[pass], i, pass); }
+  void AddToPhase(uint32_t i, uint32_t phase) { Add(to_.phase[phase], to_.phase_uses[phase], i, kNone); }
+  // `pass`: of the section; kNone if it is a phase.
+  void Add(LoopSection& section, std::vector<uint32_t>& uses, uint32_t i, uint32_t pass);
 
   const Body& body_;
   const loops::BodyInfo& info_;
@@ -72,6 +82,7 @@ class Scheduler {
   std::vector<uint32_t> ready_;
   // Of each store and assertion: the pass (inner ones) or phase where it runs.
   std::vector<uint32_t> place_;
+  std::vector<uint32_t> kept_in_;  // of each statement: after this pass, its values can be read
   uint32_t passes_ = 0;
 };
 
@@ -153,31 +164,73 @@ void Scheduler::PlaceEffects() {
 }
 
 // Values that are made once are there; others are made again.
-void Scheduler::Add(LoopSection& section, uint32_t i) {
+void Scheduler::Add(LoopSection& section, std::vector<uint32_t>& uses, uint32_t i, uint32_t pass) {
   if (section[i]) return;
   section[i] = true;
+  if (pass != kNone && kept_in_[i] < pass) return;  // it is read
   ForEachNeeded(i, [&](uint32_t needed) {
     const bool is_there = !IsMasked(needed) && !IsInner(needed) && At(needed).kind != StatementKind::kMask;
-    if (!is_there) Add(section, needed);
+    if (!is_there) return Add(section, uses, needed, pass);
+    if (std::ranges::find(uses, needed) == uses.end()) uses.push_back(needed);
   });
 }
 
 void Scheduler::FillSections() {
+  kept_in_.resize(count_, kNone);
+  to_.can_be_cut = passes_ > 0;
   to_.pass.assign(passes_, LoopSection(count_));
   to_.phase.assign(passes_ + 1, LoopSection(count_));
+  to_.pass_uses.assign(passes_, {});
+  to_.phase_uses.assign(passes_ + 1, {});
   for (uint32_t i = 0; i < count_; ++i) {
+    const bool is_late = IsReduction(i) && to_.first_pass[i] > 0;
+    const bool is_inner_effect = IsInner(i) && (HasEffect(At(i)) || At(i).kind == StatementKind::kScan);
+    to_.can_be_cut &= !is_late && !is_inner_effect && At(i).kind != StatementKind::kAtomicAdd;
     if (IsReduction(i)) {
-      for (int p = 0; p < PassesOf(At(i).reduction); ++p)
-        Add(to_.pass[to_.first_pass[i] + static_cast<uint32_t>(p)], i);
+      for (uint32_t p = 0; p < static_cast<uint32_t>(PassesOf(At(i).reduction)); ++p)
+        AddToPass(i, to_.first_pass[i] + p);
     } else if (IsInner(i)) {
-      if (HasEffect(At(i))) Add(to_.pass[place_[i]], i);
+      if (HasEffect(At(i))) AddToPass(i, place_[i]);
     } else if (!IsMasked(i) && At(i).kind != StatementKind::kMask) {
-      Add(to_.phase[place_[i]], i);
+      AddToPhase(i, place_[i]);
     }
   }
 }
 
+bool Scheduler::ChooseKept() {
+  for (uint32_t i = 0; i < count_; ++i) {
+    const bool has_bytes = info_.statements[i].has_value && info_.statements[i].type != DType::kBool;
+    if (!IsInner(i) || IsMasked(i) || !has_bytes || !IsCostly(At(i))) continue;
+    uint32_t first = kNone, passes = 0;
+    for (uint32_t p = 0; p < passes_; ++p) {
+      if (!to_.pass[p][i]) continue;
+      first = std::min(first, p);
+      ++passes;
+    }
+    if (passes < 2) continue;
+    to_.kept.push_back(i);
+    to_.kept_in.push_back(first);
+    kept_in_[i] = first;
+  }
+  return !to_.kept.empty();
+}
+
 }  // namespace
+
+bool HasEffect(const Statement& s) { return Stores(s) || s.kind == StatementKind::kAssert; }
+
+bool IsCostly(const Statement& s) {
+  switch (s.kind) {
+    case StatementKind::kRandom:
+    case StatementKind::kSearch:
+    case StatementKind::kScan:
+      return true;
+    case StatementKind::kCall:
+      return NanosecondsOf(OpOf(s.function)) > 0.1f;
+    default:
+      return false;
+  }
+}
 
 int PassesOf(Reduction reduction) {
   switch (reduction) {
@@ -190,8 +243,8 @@ int PassesOf(Reduction reduction) {
   }
 }
 
-LoopPasses::LoopPasses(const loops::Body& body, const loops::BodyInfo& info) {
-  Scheduler(body, info, *this).Run();
+LoopPasses::LoopPasses(const loops::Body& body, const loops::BodyInfo& info, bool keeps_rows) {
+  Scheduler(body, info, *this).Run(keeps_rows);
 }
 
 }  // namespace xpud::kernels

@@ -162,6 +162,30 @@ Values ReductionEmission::Merge(const Values& a, const Values& b) {
   return {};
 }
 
+Values ReductionEmission::MergeGiven(const Values& a, const Values& b) {
+  llvm::IRBuilder<>& ir = e_.ir();
+  switch (reduction_) {
+    case Reduction::kWelford:
+    case Reduction::kWelfordCombine: {
+      Value const count = ir.CreateFAdd(a[2], b[2]), difference = ir.CreateFSub(b[0], a[0]);
+      Value const step = ir.CreateFMul(difference, Ratio(b[2], count));
+      Value const square = ir.CreateFMul(ir.CreateFMul(difference, a[2]), step);
+      return {ir.CreateFAdd(a[0], step), ir.CreateFAdd(ir.CreateFAdd(a[1], b[1]), square), count};
+    }
+    case Reduction::kOnlineSoftmax: {
+      Value const largest = Extreme(a[0], b[0], true), lowest = e_.Constant(scalar_, -INFINITY);
+      const auto scaled = [&](const Values& part) {
+        Value const scale = Exp(ir.CreateFSub(part[0], largest));
+        return ir.CreateSelect(ir.CreateFCmpOEQ(part[0], lowest), e_.Constant(scalar_, 0),
+                               ir.CreateFMul(part[1], scale));
+      };
+      return {largest, ir.CreateFAdd(scaled(a), scaled(b))};
+    }
+    default:
+      return Merge(a, b);
+  }
+}
+
 Values ReductionEmission::Finish(const Values& state, const Values& before, Value count) {
   llvm::IRBuilder<>& ir = e_.ir();
   switch (reduction_) {

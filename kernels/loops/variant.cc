@@ -74,7 +74,9 @@ LoopVariant::~LoopVariant() {
 
 std::shared_ptr<const LoopVariant> LoopVariant::Intern(
     const std::shared_ptr<const loops::Definition>& definition, uint32_t body, Class of) {
-  std::string identity = absl::StrCat("body ", body, "|", static_cast<int>(of.schedule), of.warps ? "w" : "");
+  std::string identity =
+      absl::StrCat("body ", body, "|", static_cast<int>(of.schedule), of.warps ? "w" : "",
+                   of.keeps_rows ? "k" : "", "|", of.across, "|", static_cast<int>(of.stage), "|", of.cut);
   Append(identity, of.guarded);
   Append(identity, of.is_exact);
   Append(identity, of.is_natural);

@@ -14,8 +14,17 @@ namespace xpud::kernels {
 // How lanes share a body's points.
 enum class LoopSchedule : uint8_t {
   kPoints,  // a lane takes whole points
-  kRows,    // a team takes a point, and its lanes share the reduced positions. On the host, a team is a lane
+  kRows,    // a team takes a point, and its lanes share the reduced positions
+  // On the host: a lane takes points that are adjacent along the last outer dimension, and goes through the
+  // reduced positions for all of them together.
+  kColumns,
+  // On the host: a lane takes a tile of the last outer dimension and Class::across.
+  kTiles,
 };
+
+// Long reductions of few points are cut into parts of a fixed length: what each of them gives goes to the
+// workspace, and the second kernel merges these and does the rest.
+enum class LoopStage : uint8_t { kWhole, kParts, kMerge };
 
 // Immutable; any thread.
 class LoopVariant {
@@ -23,7 +32,11 @@ class LoopVariant {
   // What code depends on beside the body.
   struct Class {
     LoopSchedule schedule = LoopSchedule::kPoints;
-    bool warps = false;  // kRows on a GPU: a team is a warp
+    bool warps = false;       // kRows on a GPU: a team is a warp
+    bool keeps_rows = false;  // on the host: see LoopPasses
+    uint8_t across = 0;
+    LoopStage stage = LoopStage::kWhole;
+    uint8_t cut = 0;  // kParts: the dimension that is cut
     // As in loops::BodyCall.
     std::vector<bool> guarded, is_exact, is_natural;
   };

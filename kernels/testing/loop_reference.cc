@@ -165,8 +165,12 @@ class LoopReference::BodyRun {
       if (!Runs(info_.statements[i].block, position)) continue;
       const Exact value = Evaluate(i, position);
       values_[i][0][static_cast<size_t>(position)] = value;
-      if (std::isfinite(value)) run_.magnitude_ = std::max(run_.magnitude_, std::fabs(value));
+      Notice(value);
     }
+  }
+
+  void Notice(Exact value) {
+    if (std::isfinite(value)) run_.magnitude_ = std::max(run_.magnitude_, std::fabs(value));
   }
 
   void Reduce(size_t i) {
@@ -188,7 +192,10 @@ class LoopReference::BodyRun {
       for (size_t part = 0; part < 3 && scans; ++part)
         values_[i][part][static_cast<size_t>(position)] = state.values[part];
     }
-    for (size_t part = 0; part < 3 && !scans; ++part) values_[i][part][0] = state.values[part];
+    for (size_t part = 0; part < 3 && !scans; ++part) {
+      values_[i][part][0] = state.values[part];
+      Notice(state.values[part]);
+    }
   }
 
   static Exact Identity(Reduction reduction) {

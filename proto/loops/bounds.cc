@@ -44,6 +44,30 @@ Bounds::Bounds(const Body& body, std::span<const int64_t> sizes) : body_(body) {
   for (const IndexNode& node : body.indices) nodes_.push_back(Compute(node, sizes));
 }
 
+bool Bounds::DependsOn(const Linear& linear, uint32_t dimension) const {
+  return std::ranges::any_of(linear.terms, [&](const Term& term) {
+    const Atom& atom = atoms_[term.atom];
+    if (atom.op == IndexOp::kIterator) return atom.number == dimension;
+    // Where an indirect index comes from is not known here.
+    return atom.op == IndexOp::kIndirect || DependsOn(atom.a, dimension) || DependsOn(atom.b, dimension);
+  });
+}
+
+std::optional<int64_t> Bounds::Stride(uint32_t node, uint32_t dimension) const {
+  if (!nodes_[node].interval.known) return std::nullopt;
+  int64_t stride = 0;
+  for (const Term& term : nodes_[node].linear.terms) {
+    const Atom& atom = atoms_[term.atom];
+    if (atom.op == IndexOp::kIterator) {
+      if (atom.number == dimension) stride = term.coefficient;
+    } else if (atom.op == IndexOp::kIndirect || DependsOn(atom.a, dimension) ||
+               DependsOn(atom.b, dimension)) {
+      return std::nullopt;
+    }
+  }
+  return stride;
+}
+
 Bounds::Value Bounds::Compute(const IndexNode& node, std::span<const int64_t> sizes) {
   const auto zero_to = [](const Interval& end) {  // as if there were at least one
     return end.known ? Between(0, std::max<Wide>(Wide{end.high} - 1, 0)) : Interval{};

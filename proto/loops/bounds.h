@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,6 +30,8 @@ class Bounds {
   // Of a node, while all iterators are inside their extents and all indirect indices inside their bounds. A
   // divisor less than 1 is unknown, and so is what uses it.
   Interval Of(uint32_t node) const { return nodes_[node].interval; }
+  // By how much a node grows with each step along a dimension, if that is the same everywhere.
+  std::optional<int64_t> Stride(uint32_t node, uint32_t dimension) const;
   // The extent of a dimension; unknown or negative if the sizes make it so.
   Interval Extent(size_t dimension) const { return Of(body_.extents[dimension]); }
 
@@ -55,6 +58,7 @@ class Bounds {
     Interval interval = {};
   };
 
+  bool DependsOn(const Linear& linear, uint32_t dimension) const;
   Value Compute(const IndexNode& node, std::span<const int64_t> sizes);
   Value Leaf(Atom atom);
   Value Constant(int64_t constant) const;

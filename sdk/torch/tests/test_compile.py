@@ -45,7 +45,6 @@ class Compiled(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(0)
         torch._dynamo.reset()
-        warnings.filterwarnings("ignore", message=".*captured but not compiled")
         warnings.filterwarnings("ignore", message="xpud has no kernel")
 
     def train(self, model, inputs, optimizer=torch.optim.AdamW, **options):
@@ -152,7 +151,7 @@ class TrainingTest(Compiled):
         value = torch.compile(step, fullgraph=True)(there, x.to("xpud"), "xpud")
         expected = step(there, x.to("xpud"), "xpud")
         self.assertEqual(value.dtype, expected.dtype)
-        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(value, expected, atol=2e-2, rtol=2e-2)  # fused operations do not round between
         value.float().sum().backward()
         self.assertTrue(all(each.grad is not None for each in there.parameters()))
 
@@ -354,37 +353,47 @@ class ProcessTest(unittest.TestCase):
         """)
         self.assertEqual(out.strip(), "[]")
 
-    def test_one_line_is_said_once(self):
+    def test_a_daemon_without_loop_kernels_is_said_once(self):
         out = run("""
             import warnings
             import torch, torch_xpud
+            from torch_xpud import _C
+            _C.loop_kernels_supported = lambda: False
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
                 for n in range(3):
-                    torch.compile(lambda x: x * n)(torch.ones(2, device="xpud"))
-            print(sum("captured but not compiled" in str(each.message) for each in said))
+                    assert torch.compile(lambda x: x * n)(torch.ones(2, device="xpud")).tolist() == [n, n]
+            print(sum("this daemon has no loop kernels" in str(each.message) for each in said))
         """)
         self.assertEqual(out.strip(), "1")
 
-    def test_cpu_graphs_go_to_inductor_and_xpuds_do_not(self):
+    def test_settings_are_for_graphs_of_xpud_alone(self):
         out = run("""
             import torch, torch_xpud
-            from torch._inductor import compile_fx
+            from torch._inductor import compile_fx, config
             seen = []
             def inner(graph, *args, **kwargs):
-                seen.append(graph)
+                seen.append((config.split_reductions, config.layout_optimization))
                 raise NotImplementedError("no C++ compiler is needed to know that the graph came here")
             compile_fx._compile_fx_main = inner
-            try:
-                torch.compile(torch.nn.Linear(3, 3), mode="max-autotune")(torch.ones(2, 3))
-            except Exception as error:
-                assert "no C++ compiler is needed" in str(error), error
-            assert seen, "not Inductor"
-            seen.clear()
-            torch._dynamo.reset()
-            print(torch.compile(lambda x: x + 1)(torch.ones(2, device="xpud")).tolist(), seen)
+            before = config.split_reductions, config.layout_optimization
+            for device in ("cpu", "xpud", "cpu"):
+                torch._dynamo.reset()
+                try:
+                    torch.compile(torch.nn.Linear(3, 3, device=device), mode="max-autotune")(torch.ones(2, 3, device=device))
+                except Exception as error:
+                    assert "no C++ compiler is needed" in str(error), error
+            print(seen == [before, (False, False), before], before == (config.split_reductions, config.layout_optimization))
         """)
-        self.assertEqual(out.strip(), "[2.0, 2.0] []")
+        self.assertEqual(out.strip(), "True True")
+
+    def test_inductor_by_its_name(self):
+        out = run("""
+            import torch, torch_xpud
+            from torch._inductor import metrics
+            print(torch._dynamo.optimize("inductor")(lambda x: x + 1)(torch.ones(2, device="xpud")).tolist(), metrics.generated_kernel_count)
+        """)
+        self.assertEqual(out.strip(), "[2.0, 2.0] 1")
 
     def test_cpu_and_xpud_models_in_one_process(self):
         out = run("""
@@ -398,7 +407,7 @@ class ProcessTest(unittest.TestCase):
             torch.testing.assert_close(there(x.to("xpud")).cpu(), here(x))
             print(torch._dynamo.utils.counters["inductor"]["fxgraph_cache_miss"] + torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"])
         """)
-        self.assertEqual(out.strip(), "1")
+        self.assertEqual(out.strip(), "2")
 
 
 if __name__ == "__main__":

@@ -139,6 +139,11 @@ class DeviceProperties:
     def __init__(self, values):
         self.__dict__.update(values)
 
+    @property
+    def multi_processor_count(self):
+        """The name that torch.cuda and Inductor have for compute_units."""
+        return self.compute_units
+
     def __repr__(self):
         return "DeviceProperties(" + ", ".join(f"{k}={v!r}" for k, v in self.__dict__.items()) + ")"
 

@@ -1,6 +1,7 @@
 """TorchDynamo's interface to xpud: the backend "xpud" of torch.compile, and the device interface. Importing this imports torch._dynamo.
 
-The backend captures forward and backward with AOTAutograd and runs the graphs operator by operator: there is no compiler yet.
+Graphs with xpud tensors go to Inductor, with xpud's back end (torch_xpud.inductor). If the daemon has no loop kernels, forward and backward are captured with
+AOTAutograd, and their operators run one by one.
 """
 
 import functools
@@ -8,6 +9,7 @@ import operator
 import warnings
 
 import torch
+from torch._dynamo import trace_rules
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.backends.registry import register_backend
@@ -16,8 +18,8 @@ from torch._functorch.partitioners import default_partition
 from torch._prims import rng_prims
 from torch.utils._pytree import tree_leaves
 
+from . import _C, translate
 from . import device as api
-from . import translate
 
 
 # ---- which graphs are xpud's
@@ -150,12 +152,12 @@ def _keep_random_state():
         higher_order._dispatch_cache.clear()
 
 
-# ---- the backend
+# ---- without loop kernels
 
 
 @functools.cache
 def _say_once():
-    warnings.warn("torch.compile on xpud: graphs are captured but not compiled yet; their operators run one by one.", stacklevel=2)
+    warnings.warn("torch.compile on xpud: this daemon has no loop kernels, so the operators of graphs run one by one. Update the daemon.", stacklevel=2)
 
 
 def _run_by_operators(graph_module, example_inputs):
@@ -167,13 +169,27 @@ def _run_by_operators(graph_module, example_inputs):
     return boxed_nop(graph_module, example_inputs)
 
 
-def xpud(graph, inputs, mode=None, options=None):
-    """The backend of torch.compile for xpud. Accepts every `mode`. Raises RuntimeError if there are `options`."""
-    if options:
-        raise RuntimeError(f"Unexpected optimization option {next(iter(options))}: the backend 'xpud' has no options")
+def _compile_by_operators(graph, inputs):
     _say_once()
     # The default partition saves the same tensors for backward as eager execution. The min-cut partition recomputes, which pays only with fusion.
     return aot_autograd(fw_compiler=_run_by_operators, partition_fn=default_partition, keep_inference_input_mutations=True)(graph, inputs)
+
+
+# ---- the backend
+
+
+def compile_graph(graph, inputs, options=None, **kwargs):
+    """Compiles a graph with xpud tensors. `options`: of Inductor, checked."""
+    if not _C.loop_kernels_supported():
+        return _compile_by_operators(graph, inputs)
+    from . import inductor
+
+    return inductor.compile_graph(graph, inputs, options, **kwargs)
+
+
+def xpud(graph, inputs, mode=None, options=None, **kwargs):
+    """The backend of torch.compile by name: Inductor, with its modes and options. Graphs without xpud tensors run as operators."""
+    return compile_graph(graph, inputs, torch._TorchCompileInductorWrapper(mode, options, kwargs.pop("dynamic", None)).config, **kwargs)
 
 
 # ---- the device interface
@@ -227,4 +243,5 @@ def register():
     if translate.installed():  # the vendors' names, for programs that were written for hpu and xpu
         for name in ("hpu_backend", "ipex"):
             register_backend(xpud, name=name)
+    trace_rules.add("torch_xpud")  # Dynamo must not trace this package: it calls the device, which fake tensors do not have
     register_interface_for_device("xpud", XpudInterface)  # not "xpud:0" ..: counting devices would make programs that compile for the CPU connect

@@ -1,0 +1,75 @@
+// Loop kernels as PTX, accepted by ptxas, and as SPIR-V, accepted by spirv-val, if they are installed.
+// loop_test runs them on a GPU.
+#include "gtest/gtest.h"
+#include "kernels/dispatch/kernel_library.h"
+#include "kernels/testing/code_check.h"
+#include "kernels/testing/loop_call.h"
+#include "proto/loops/testing/chains.h"
+#include "proto/loops/testing/random_computation.h"
+#include "proto/loops/text.h"
+
+namespace xpud::kernels {
+namespace {
+
+using ops::DType;
+
+class LoopGpuEmissionTest : public ::testing::TestWithParam<Target> {
+ protected:
+  LoopGpuEmissionTest() {
+    KernelLibrary::Options options;
+    options.target = GetParam();
+    library_ = *KernelLibrary::Create(options);
+  }
+
+  // Plans the call; what it launches is never run.
+  void Check(const loops::Kernel& kernel, const std::vector<int64_t>& sizes,
+             const std::vector<int64_t>& elements) {
+    SCOPED_TRACE(loops::TextOf(kernel));
+    std::vector<TestTensor> tensors;
+    for (size_t i = 0; i < elements.size(); ++i)
+      tensors.emplace_back(kernel.operands[i].type, std::vector<int64_t>{elements[i]});
+    std::vector<TestTensor*> operands;
+    for (TestTensor& tensor : tensors) operands.push_back(&tensor);
+    const LoopCall call(kernel, sizes, operands);
+    ASSERT_TRUE(call.refused().ok()) << call.refused();
+    const auto workspace = [](size_t) -> absl::StatusOr<void*> { return nullptr; };
+    LaunchList launches;
+    absl::StatusOr<Readiness> readiness = Readiness::kCompiling;
+    while (readiness.ok() && *readiness == Readiness::kCompiling) {
+      readiness = library_->Plan(call.call(), workspace, launches);
+      library_->WaitForCompiles();
+    }
+    ASSERT_TRUE(readiness.ok()) << readiness.status();
+    ASSERT_GT(launches.size(), 0u);
+    const char* const tool = GetParam() == Target::kNvptx ? kPtxAssembler : kSpirvValidator;
+    for (size_t i = 0; i < launches.size(); ++i)
+      ASSERT_TRUE(IsAccepted(tool, launches[i].kernel().module->bytes));
+  }
+
+  std::unique_ptr<KernelLibrary> library_;
+};
+
+TEST_P(LoopGpuEmissionTest, Chains) {
+  for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
+    for (const int64_t columns : {8, 300, 2000})
+      for (const loops::testing::Chain& chain : loops::testing::Chains(70, columns, type).All())
+        Check(chain.kernel, {}, chain.elements);
+  }
+}
+
+TEST_P(LoopGpuEmissionTest, RandomComputations) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    loops::testing::RandomComputation random(seed);
+    const loops::Kernel kernel = random.Next();
+    std::vector<int64_t> elements;
+    for (const loops::Operand& operand : kernel.operands)
+      elements.push_back(operand.role == loops::Role::kScalar ? 1 : random.elements());
+    Check(kernel, random.sizes(), elements);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, LoopGpuEmissionTest, ::testing::Values(Target::kNvptx, Target::kSpirv),
+                         [](const auto& info) { return info.param == Target::kNvptx ? "Nvptx" : "Spirv"; });
+
+}  // namespace
+}  // namespace xpud::kernels

@@ -1,0 +1,86 @@
+"""Inductor for xpud. Inductor lowers graphs and decides what is fused; each fused loop is sent to the daemon as data, which checks and compiles it.
+
+Importing this imports Inductor. torch_xpud.dynamo does so for the first graph with xpud tensors.
+
+| module | what it is |
+|---|---|
+| `kernel_bytes` | loop kernels and their bytes |
+| `ops_handler` | Inductor's loop bodies as statements |
+| `scheduling` | fusion, and the kernel of a fused group |
+| `wrapper` | the Python code around kernels |
+| `runtime` | what that code calls |
+| `choices` | what runs as an operator |
+| `patches` | what is changed in PyTorch |
+"""
+
+import functools
+
+from torch._inductor import config
+from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_for_device, register_device_op_overrides
+from torch._inductor.compile_fx import compile_fx
+
+from . import patches
+from .choices import ChooseOperators, SaveBeforeMutation, compile_loops
+from .scheduling import Scheduling
+from .wrapper import Wrapper
+
+
+class _DeviceOps(DeviceOpOverrides):
+    """Text for the wrapper."""
+
+    def import_get_raw_stream_as(self, name):
+        return f"def {name}(index):\n    return torch.xpud.current_stream(index).stream_id\n"
+
+    def set_device(self, device_idx):
+        return f"torch.xpud.set_device({device_idx})"
+
+    def synchronize(self):
+        return "torch.xpud.synchronize()"
+
+    def device_guard(self, device_idx):
+        return f"torch.xpud.device({device_idx})"
+
+    def current_stream(self):
+        return "torch.xpud.current_stream()"
+
+
+@functools.cache
+def register():
+    register_backend_for_device("xpud", Scheduling, Wrapper)
+    register_device_op_overrides("xpud", _DeviceOps())
+    patches.install()
+
+
+# For graphs with xpud tensors, whatever the program sets.
+_SETTINGS = {
+    "split_reductions": False,  # a kernel's reduction is divided by the daemon
+    "layout_optimization": False,  # convolutions keep the program's layout, as in eager execution
+    "disable_cpp_codegen": True,  # what is on the CPU runs as operators: there may be no C++ compiler
+    "alignment_asserts": False,  # device memory has no address
+    "cpp_wrapper": False,
+    "fx_wrapper": False,
+    "triton.cudagraphs": False,
+    "max_autotune": False,  # nothing to choose from: products are the table's
+    "max_autotune_gemm": False,
+    "max_autotune_pointwise": False,
+    "coordinate_descent_tuning": False,
+    "combo_kernels": False,
+    "benchmark_kernel": False,
+    "online_softmax": False,
+}
+
+
+def settings(given):
+    """Returns the patches of Inductor's configuration for a graph of xpud, from those that the program gave."""
+    known = config.get_config_copy()
+    patched = {**given, **{name: value for name, value in _SETTINGS.items() if name in known}}
+    for name, ours in (("post_grad_custom_post_pass", ChooseOperators()), ("joint_custom_post_pass", SaveBeforeMutation())):
+        passes = patched.get(name, getattr(config, name))
+        patched[name] = ours if passes is None else [*(passes if isinstance(passes, (list, tuple)) else (passes,)), ours]
+    return patched
+
+
+def compile_graph(graph, inputs, given=None, **kwargs):
+    """Compiles a graph of Dynamo that has xpud tensors, with Inductor's options `given`."""
+    register()
+    return compile_fx(graph, inputs, inner_compile=compile_loops, config_patches=settings(given or {}), **kwargs)

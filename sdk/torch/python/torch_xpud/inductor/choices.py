@@ -1,0 +1,131 @@
+"""Which operators of a graph run as operators, because kernels cannot express them."""
+
+import contextvars
+import copy
+import functools
+import hashlib
+import logging
+import pathlib
+
+import torch
+from torch._inductor.compile_fx import compile_fx_inner
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import CheckpointPolicy
+
+from .kernel_bytes import DTYPES, VERSION
+from .ops_handler import Unsupported
+
+log = logging.getLogger(__name__)
+aten = torch.ops.aten
+
+# Loops of these have scans or functions that the language lacks.
+_OPERATORS = frozenset((aten.logcumsumexp, aten.cummax, aten.cummin, aten.special_spherical_bessel_j0, aten.polygamma))
+_SEARCHES = frozenset((aten.bucketize, aten.searchsorted))
+
+
+def _tensors(values):
+    """The fake tensors of FX arguments."""
+    for value in tree_leaves(values):
+        value = value.meta.get("val") if isinstance(value, torch.fx.Node) else value
+        for leaf in tree_leaves(value):
+            if isinstance(leaf, torch.Tensor):
+                yield leaf
+
+
+# Those of the graph that is compiled, found when its loops were written: see compile_loops.
+_found = contextvars.ContextVar("found", default=frozenset())
+
+
+def _reason(node):
+    """Returns why a node runs as an operator, or None."""
+    packet = node.target.overloadpacket
+    if packet in _OPERATORS or str(node.target) in _found.get():
+        return "there is no loop kernel for it"
+    tensors = list(_tensors((node.args, node.kwargs, node)))
+    for tensor in tensors:
+        if tensor.dtype not in DTYPES and tensor.device.type == "xpud" and not tensor.is_complex():
+            return f"elements of {tensor.dtype}"
+    if packet in _SEARCHES:
+        inputs = list(_tensors((node.args, node.kwargs)))
+        if len({tensor.dtype for tensor in inputs[:2]}) > 1 or node.kwargs.get("sorter") is not None:
+            return "a search among values of another type, or with a sorter"
+    return None
+
+
+def _is_view(target):
+    return any(result.alias_info is not None and not result.alias_info.is_write for result in target._schema.returns)
+
+
+class ChooseOperators(CustomGraphPass):
+    """Marks the nodes that run as operators. Its id makes the emitter's version part of the keys of Inductor's caches."""
+
+    def __call__(self, graph):
+        for node in graph.nodes:
+            if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or _is_view(node.target):
+                continue
+            if node.target.namespace not in ("aten", "prims"):
+                continue
+            reason = _reason(node)
+            if reason is not None:
+                log.info("%s runs as an operator: %s", node.target, reason)
+                node.meta["should_fallback"] = True
+
+    def uuid(self):
+        return _stamp(), tuple(sorted(_found.get()))
+
+
+def _cause(error):
+    """Returns the Unsupported that an error of Inductor was raised for, or None."""
+    while error is not None and not isinstance(error, Unsupported):
+        error = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
+    return error
+
+
+def compile_loops(graph_module, example_inputs, **kwargs):
+    """Compiles a graph of ATen operators. If a loop cannot be written as a kernel, compiles it again with the loop's operators as operators."""
+    found = _found.get()
+    graph = copy.deepcopy(graph_module.graph)  # Inductor changes the graph
+    try:
+        return compile_fx_inner(graph_module, example_inputs, **kwargs)
+    except Exception as error:
+        cause = _cause(error)
+        more = frozenset(map(str, cause.operators)) - found if cause is not None else ()
+        if not more:
+            raise
+        log.info("loops of %s run as operators: loop kernels have no %s", ", ".join(sorted(more)), cause)
+    graph_module.graph = graph
+    token = _found.set(found | more)
+    try:
+        return compile_loops(graph_module, example_inputs, **kwargs)
+    finally:
+        _found.reset(token)
+
+
+class SaveBeforeMutation(CustomGraphPass):
+    """Saves for the backward pass what is computed from an input that the forward pass then changes. Inductor's partitioner would compute it again, from
+    the changed input: a wrong gradient, on all devices (torch 2.13)."""
+
+    def __call__(self, graph):
+        changed = [node.args[0] for node in graph.nodes if node.target is aten.copy_.default and node.args[0].op == "placeholder"]
+        while changed:
+            source = changed.pop()
+            for user in source.users:
+                if user.op != "call_function" or user.target is aten.copy_.default:
+                    continue
+                if isinstance(user.target, torch._ops.OpOverload) and _is_view(user.target):
+                    changed.append(user)
+                else:
+                    user.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+
+    def uuid(self):
+        return _stamp()
+
+
+@functools.cache
+def _stamp():
+    """A digest of the emitter and the version of the language."""
+    digest = hashlib.sha256(str(VERSION).encode())
+    for file in sorted(pathlib.Path(__file__).parent.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.digest()

@@ -1,0 +1,388 @@
+"""torch.compile through Inductor: fused loops as loop kernels, compared with eager execution on the CPU.
+
+    PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_inductor.py
+"""
+
+import contextlib
+import copy
+import tempfile
+import unittest
+import warnings
+
+import torch
+import torch._dynamo
+import torch_xpud  # noqa: F401  also without the entry point
+from test_device import run
+from torch import nn
+from torch._dynamo.utils import counters
+from torch._inductor import config, metrics
+from torch_xpud import _C
+
+needs_loop_kernels = unittest.skipUnless(_C.loop_kernels_supported(), "this daemon has no loop kernels")
+
+
+def moved(values, device="xpud"):
+    return [value.detach().to(device).requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value for value in values]
+
+
+@needs_loop_kernels
+class Compiled(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        counters.clear()
+        metrics.reset()
+        patched = contextlib.ExitStack()
+        patched.enter_context(config.patch(force_disable_caches=True))  # what is counted is what was generated
+        self.addCleanup(patched.close)
+        self.addCleanup(warnings.resetwarnings)
+        warnings.filterwarnings("ignore", message="xpud has no kernel")
+
+    def compare(self, function, *inputs, kernels=None, atol=1e-5, rtol=1e-5, strides=True, **options):
+        """Runs a function on the CPU and, compiled, on xpud. `kernels`: how many it may have. Returns xpud's result."""
+        here, there = moved(inputs, "cpu"), moved(inputs)
+        expected = function(*here)
+        value = torch.compile(function, fullgraph=True, **options)(*there)
+        self.check(value, expected, atol, rtol, strides)
+        for one, other in zip(there, here):
+            if isinstance(one, torch.Tensor):  # inputs that are changed
+                torch.testing.assert_close(one.detach().cpu(), other.detach(), atol=atol, rtol=rtol, equal_nan=True)
+        if kernels is not None:
+            self.assertEqual(metrics.generated_kernel_count, kernels)
+        return value
+
+    def check(self, value, expected, atol, rtol, strides):
+        if isinstance(expected, (tuple, list)):
+            for one, other in zip(value, expected, strict=True):
+                self.check(one, other, atol, rtol, strides)
+        elif isinstance(expected, torch.Tensor):
+            torch.testing.assert_close(value.detach().cpu(), expected.detach(), atol=atol, rtol=rtol, equal_nan=True)
+            if strides:
+                self.assertEqual(value.stride(), expected.stride())
+        else:
+            self.assertEqual(value, expected)
+
+    def compare_gradients(self, function, *inputs, atol=1e-4, rtol=1e-4, **options):
+        here, there = moved(inputs, "cpu"), moved(inputs)
+        expected, value = function(*here), torch.compile(function, fullgraph=True, **options)(*there)
+        torch.testing.assert_close(value.detach().cpu(), expected.detach(), atol=atol, rtol=rtol)
+        weight = torch.randn_like(expected)
+        (expected * weight).sum().backward()
+        (value * weight.to("xpud")).sum().backward()
+        for one, other in zip(there, here):
+            if isinstance(one, torch.Tensor) and one.requires_grad:
+                torch.testing.assert_close(one.grad.cpu(), other.grad, atol=atol, rtol=rtol)
+
+
+class FusionTest(Compiled):
+    def test_a_chain_of_operations_is_one_kernel(self):
+        self.compare(lambda x, y: torch.relu(x.sin() * y + 1).tanh().sigmoid(), torch.randn(7, 5), torch.randn(5), kernels=1)
+
+    def test_layer_norm_is_one_kernel(self):
+        norm = lambda x, w, b: nn.functional.layer_norm(x + 1, (16,), w, b)  # noqa: E731
+        self.compare(norm, torch.randn(6, 16), torch.randn(16), torch.randn(16), kernels=1)
+
+    def test_softmax_is_one_kernel(self):
+        self.compare(lambda x, y: torch.softmax(x * y, -1), torch.randn(3, 4, 33), torch.randn(33), kernels=1)
+
+    def test_log_softmax_over_an_outer_dimension(self):
+        self.compare(lambda x: torch.log_softmax(x, 0), torch.randn(33, 12))
+
+    def test_gelu(self):
+        for approximate in ("none", "tanh"):
+            torch._dynamo.reset()
+            self.compare(lambda x, approximate=approximate: nn.functional.gelu(x * 2, approximate=approximate), torch.randn(100))
+
+    def test_transposes(self):
+        self.compare(lambda x, y: ((x.t() + y).contiguous(), x.permute(1, 0) * 2), torch.randn(5, 9), torch.randn(9, 5))
+
+    def test_cat_and_stack(self):
+        self.compare(lambda x, y: (torch.cat([x.sin(), y * 2, x], 1), torch.stack([x, y], -1)), torch.randn(4, 3), torch.randn(4, 3))
+
+    def test_embedding_and_sum(self):
+        self.compare(lambda table, ids, x: (nn.functional.embedding(ids, table) + x).sum(-1), torch.randn(50, 24), torch.randint(0, 50, (3, 7)),
+                     torch.randn(7, 24), kernels=1)  # fmt: skip
+
+    def test_an_index_out_of_range_raises(self):
+        table, ids = torch.randn(5, 3, device="xpud"), torch.tensor([1, 7], device="xpud")
+        with self.assertRaises(IndexError):
+            torch.compile(lambda table, ids: table[ids] * 2)(table, ids).cpu()
+
+    def test_reductions(self):
+        x = torch.randn(6, 40)
+        self.compare(lambda x: (x.sum(1), x.amax(0), x.amin(), x.prod(1), (x > 0).any(1), (x > 0).all(0), x.mean()), x, rtol=1e-4, atol=1e-4)
+        self.compare(lambda x: (x.argmax(1), x.argmin(0), x.argmax(), x.max(1), x.min(0)), x)
+        self.compare(lambda x: (x.var(1), x.std(0), x.var(), torch.var_mean(x, 1)), x, rtol=1e-4, atol=1e-4)
+        self.compare(lambda x: ((x * 10).int().sum(1), (x * 10).to(torch.uint8).sum(), (x > 0).sum(0)), x.abs())
+
+    def test_extremes_of_nan(self):
+        x = torch.randn(4, 20)
+        x[1, 3] = float("nan")
+        self.compare(lambda x: (x.amax(1), x.argmax(1), x.amin(1), torch.relu(x), torch.maximum(x, -x)), x)
+
+    def test_reductions_of_transposed_tensors(self):
+        self.compare(lambda x: (x.t().sum(1), x.transpose(0, 1).argmax(), x.permute(1, 0).flatten().argmin()), torch.randn(9, 13), atol=1e-4)
+
+    def test_scans(self):
+        self.compare(lambda x: (x.cumsum(1), (x * 0.1 + 1).cumprod(0), torch.cumsum(x > 0, 0)), torch.randn(5, 17), atol=1e-4, rtol=1e-4)
+        self.compare(lambda x: (torch.cummax(x, 1), torch.logcumsumexp(x, 0)), torch.randn(5, 17))
+
+    def test_integers_and_shifts(self):
+        x, y = torch.randint(-100, 100, (40,)), torch.randint(1, 9, (40,))
+        self.compare(lambda x, y: (x // y, x % y, torch.div(x, y, rounding_mode="trunc"), torch.fmod(x, y), x / y, x << 2, x >> 1, x & y, ~x), x, y)
+
+    def test_bool(self):
+        x, y = torch.rand(20) > 0.5, torch.rand(20) > 0.5
+        self.compare(lambda x, y: (x & y, x | y, x ^ y, ~x, x + y, x * y, x == y, torch.where(x, 1.0, 2.0), x.float() - 1), x, y)
+
+    def test_padding_and_masks(self):
+        x = torch.randn(2, 3, 6, 6)
+        self.compare(lambda x: (nn.functional.pad(x, (1, 2, 0, 1), value=3.0) * 2, torch.tril(x[0, 0]), nn.functional.pad(x, (1, 1, 1, 1), mode="reflect")), x)
+
+    def test_pooling_and_upsampling(self):
+        x = torch.randn(1, 2, 8, 8)
+        self.compare(lambda x: (nn.functional.avg_pool2d(x, 3, 2, 1), nn.functional.interpolate(x, scale_factor=2, mode="bilinear")), x)
+
+    def test_gather_scatter(self):
+        x, index = torch.randn(5, 6), torch.randint(0, 5, (4, 6))
+        self.compare(lambda x, index: (x.gather(0, index), torch.zeros_like(x).scatter_add(0, index, x[:4]), x.index_select(1, index[0].clamp(max=5))), x, index,
+                     atol=1e-4)  # fmt: skip
+
+    def test_searches(self):
+        self.compare(lambda x, edges: (torch.bucketize(x, edges), torch.bucketize(x, edges, right=True)), torch.randn(30), torch.linspace(-1, 1, 7))
+
+    def test_many_operands(self):
+        values = [torch.randn(10) for _ in range(100)]
+        self.compare(lambda *values: sum(value.sin() for value in values), *values, atol=1e-4)
+
+    def test_nothing(self):
+        self.compare(lambda x: (x * 2, x.sum(), x.sum(0)), torch.randn(0, 4))
+
+
+class TypesTest(Compiled):
+    def test_bfloat16_is_computed_in_float32(self):
+        x = torch.randn(64, 64).bfloat16()
+        value = self.compare(lambda x: nn.functional.gelu(x * 1.5) + x, x, kernels=1, atol=2e-2, rtol=2e-2)
+        exact = nn.functional.gelu(x.float() * 1.5) + x.float()
+        self.assertTrue(torch.equal(value.cpu(), exact.bfloat16()) or (value.cpu() - exact).abs().max() < 2e-2)
+
+    def test_float16_and_float64(self):
+        for dtype, tolerance in ((torch.float16, 1e-2), (torch.float64, 1e-12)):
+            torch._dynamo.reset()
+            self.compare(lambda x: (x.softmax(-1), x.exp().sum(0)), torch.randn(8, 8, dtype=dtype), atol=tolerance, rtol=tolerance)
+
+    def test_views_as_another_type(self):
+        self.compare(lambda x: x.view(torch.int32) + 1, torch.randn(8))
+
+
+class TrapsTest(Compiled):
+    def test_zero_dim_cpu_operands_are_scalars(self):
+        x = torch.randn(5)
+        there = x.to("xpud")
+        scale = torch.tensor(2.5)
+        for function in (lambda x, s: s * x, lambda x, s: x - s, lambda x, s: torch.where(x > 0, s, x), lambda x, s: s.double() * x):
+            torch._dynamo.reset()
+            value = torch.compile(function, fullgraph=True)(there, scale)
+            self.assertEqual(value.device.type, "xpud")
+            torch.testing.assert_close(value.cpu(), function(x, scale))
+        torch.testing.assert_close(torch.compile(lambda x: torch.tensor(2.0) * x)(there).cpu(), 2 * x)
+
+    def test_a_tensor_and_zero_dim_tensors_of_the_device(self):
+        self.compare(lambda x, s: s * x + s, torch.randn(5), torch.tensor(3.0))
+
+    def test_adamw_without_a_cpp_compiler(self):
+        out = run("""
+            import copy, os, torch, torch_xpud
+            os.environ["PATH"] = os.environ["CXX"] = "/nowhere"
+            torch.manual_seed(0)
+            here = torch.nn.Linear(4, 4)
+            there = copy.deepcopy(here).to("xpud")
+            options = torch.optim.AdamW(here.parameters(), lr=0.1), torch.optim.AdamW(there.parameters(), lr=0.1, capturable=False, foreach=False)
+            step = torch.compile(options[1].step)
+            for _ in range(3):
+                x = torch.randn(2, 4)
+                for model, value in ((here, x), (there, x.to("xpud"))):
+                    model.zero_grad()
+                    model(value).square().sum().backward()
+                options[0].step()
+                step()
+            for one, other in zip(here.parameters(), there.parameters()):
+                torch.testing.assert_close(other.detach().cpu(), one.detach(), atol=1e-4, rtol=1e-4)
+            print("ok")
+        """)
+        self.assertEqual(out.strip(), "ok")
+
+    def test_cpu_parts_of_a_graph(self):
+        def function(x, y):
+            return x * 2 + y.to("xpud"), (x.cpu() + y).sin()
+
+        x, y = torch.randn(4), torch.randn(4)
+        first, second = torch.compile(function, fullgraph=True)(x.to("xpud"), y)
+        torch.testing.assert_close(first.cpu(), x * 2 + y)
+        torch.testing.assert_close(second, (x + y).sin())
+
+    def test_mutated_inputs(self):
+        def change(x, y):
+            x.mul_(2).add_(y)
+            y[1:] += x[:-1]
+            return x.t() + y
+
+        self.compare(change, torch.randn(4, 4), torch.randn(4, 4))
+
+    def test_gradients_of_what_was_computed_from_a_changed_input(self):
+        def function(x, seen):
+            seen += x.detach().sum(0)
+            return x * seen
+
+        self.compare_gradients(function, torch.randn(4, 3, requires_grad=True), torch.zeros(3))
+
+    def test_slices_that_are_written(self):
+        def function(x):
+            y = torch.zeros(6, 4, device=x.device)
+            y[1:3] = x[:2]
+            y[:, 2] = 5
+            return y
+
+        self.compare(function, torch.randn(3, 4))
+
+    def test_strides_are_those_of_the_fake_tensors(self):
+        x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+        weight = torch.randn(6, 3, 3, 3)
+        self.compare(lambda x: (x * 2, x.transpose(1, 2) + 1, x.sum(1)), x)
+        torch._dynamo.reset()
+        convolved = torch.compile(lambda x, w: nn.functional.conv2d(x, w).relu(), fullgraph=True)(x.to("xpud"), weight.to("xpud"))
+        eager = nn.functional.conv2d(x.to("xpud"), weight.to("xpud")).relu()
+        self.assertEqual(convolved.stride(), eager.stride())
+        torch.testing.assert_close(convolved, eager, atol=1e-4, rtol=1e-4)
+
+    def test_random_state_in_compiled_functions(self):
+        def function(x):
+            torch.xpud.manual_seed(3)
+            return x + torch.rand(4, device="xpud")
+
+        x = torch.zeros(4, device="xpud")
+        with config.patch(fallback_random=True):
+            compiled = torch.compile(function)
+            torch.testing.assert_close(compiled(x), compiled(x))
+
+    def test_the_cpu_stays_inductor_s(self):
+        compiled = torch.compile(lambda x: x + 1, backend="eager")
+        self.assertEqual(compiled(torch.ones(2)).tolist(), [2, 2])
+
+    def test_items(self):
+        with torch._dynamo.config.patch(capture_scalar_outputs=True):
+            self.compare(lambda x, n: x * n.item(), torch.randn(4), torch.tensor(3))
+
+
+class RandomTest(Compiled):
+    def test_dropout_has_its_own_backward(self):
+        compiled = torch.compile(lambda x: nn.functional.dropout(x, 0.25) * 3, fullgraph=True)
+        x = torch.ones(10000, device="xpud", requires_grad=True)
+        first, second = compiled(x), compiled(x)
+        self.assertFalse(torch.equal(first, second))
+        self.assertAlmostEqual((first == 0).float().mean().item(), 0.25, delta=0.03)
+        first.sum().backward()
+        torch.testing.assert_close(x.grad, first.detach())
+
+    def test_with_fallback_random_numbers_are_eager_s(self):
+        function = lambda x: (nn.functional.dropout(x, 0.5), torch.rand_like(x), torch.randn(4, device="xpud"))  # noqa: E731
+        x = torch.randn(50, device="xpud")
+        with config.patch(fallback_random=True):
+            compiled = torch.compile(function, fullgraph=True)
+            torch.xpud.manual_seed(5)
+            values = compiled(x)
+        torch.xpud.manual_seed(5)
+        for value, expected in zip(values, function(x)):
+            torch.testing.assert_close(value, expected)
+
+    def test_moments(self):
+        rand, randn, randint = torch.compile(lambda n: (torch.rand(n, device="xpud"), torch.randn(n, device="xpud"), torch.randint(-3, 5, (n,), device="xpud")))(20000)
+        self.assertAlmostEqual(rand.mean().item(), 0.5, delta=0.02)
+        self.assertTrue(0 <= rand.min().item() and rand.max().item() < 1)
+        self.assertAlmostEqual(randn.mean().item(), 0, delta=0.03)
+        self.assertAlmostEqual(randn.std().item(), 1, delta=0.03)
+        self.assertEqual((randint.min().item(), randint.max().item()), (-3, 4))
+
+
+class ShapesTest(Compiled):
+    def test_dynamic_sizes_compile_once(self):
+        def function(x, y):
+            return (x.softmax(-1) * y).sum(0), torch.cat([x, x * 2], 1).t().contiguous()
+
+        compiled = torch.compile(function, dynamic=True, fullgraph=True)
+        generated = None
+        for rows, columns in ((3, 5), (8, 16), (13, 7)):
+            x, y = torch.randn(rows, columns), torch.randn(columns)
+            self.check(compiled(x.to("xpud"), y.to("xpud")), function(x, y), 1e-5, 1e-5, True)
+            generated = generated or metrics.generated_kernel_count
+            self.assertEqual(metrics.generated_kernel_count, generated)
+
+    def test_sizes_as_values(self):
+        compiled = torch.compile(lambda x: x / x.shape[0] + x.shape[1] ** 0.5, dynamic=True, fullgraph=True)
+        for rows in (3, 8):
+            x = torch.randn(rows, 5)
+            torch.testing.assert_close(compiled(x.to("xpud")).cpu(), x / rows + 5**0.5)
+
+
+class Block(nn.Module):
+    """A transformer's layer."""
+
+    def __init__(self, width=32, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in self.qkv(self.first(x)).chunk(3, -1))
+        x = x + self.out(nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.down(nn.functional.gelu(self.up(self.second(x))))
+
+
+class ModelsTest(Compiled):
+    def test_a_transformer_forward_and_backward(self):
+        here = nn.Sequential(Block(), Block())
+        there = copy.deepcopy(here).to("xpud")
+        x = torch.randn(2, 6, 32)
+        expected, value = here(x), torch.compile(there, fullgraph=True)(x.to("xpud"))
+        torch.testing.assert_close(value.detach().cpu(), expected.detach(), atol=1e-5, rtol=1e-4)
+        expected.square().sum().backward()
+        value.square().sum().backward()
+        for one, other in zip(here.parameters(), there.parameters()):
+            torch.testing.assert_close(other.grad.cpu(), one.grad, atol=1e-3, rtol=1e-3)
+
+    def test_kernels_of_a_bert(self):
+        from transformers import BertConfig, BertModel
+
+        settings = BertConfig(vocab_size=100, hidden_size=48, num_hidden_layers=6, num_attention_heads=4, intermediate_size=96)  # as MiniLM has
+        model = BertModel(settings).eval()
+        ids = torch.randint(0, 100, (1, 16))
+        with torch.no_grad():
+            expected = model(ids)[0]
+            value = torch.compile(model.to("xpud"), fullgraph=True)(ids.to("xpud"))[0]
+        torch.testing.assert_close(value.cpu(), expected, atol=1e-4, rtol=1e-4)
+        self.assertLessEqual(metrics.generated_kernel_count, 6)  # different ones
+
+
+class CacheTest(unittest.TestCase):
+    @needs_loop_kernels
+    def test_another_process_lowers_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code = f"""
+                import os
+                os.environ["TORCHINDUCTOR_CACHE_DIR"] = {folder!r}
+                import torch, torch_xpud
+                from torch._dynamo.utils import counters
+                x = torch.arange(12.0, device="xpud").view(3, 4).requires_grad_()
+                y = torch.compile(lambda x: x.softmax(-1) * 3)(x)
+                y.sum().backward()
+                print(round(y.sum().item(), 3), counters["aot_autograd"]["autograd_cache_miss"], counters["aot_autograd"]["autograd_cache_hit"])
+            """
+            first, second = run(code).split(), run(code).split()
+        self.assertEqual((first[0], second[0]), ("9.0", "9.0"))
+        self.assertEqual((first[1:], second[1:]), (["1", "0"], ["0", "1"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
