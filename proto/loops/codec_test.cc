@@ -84,7 +84,7 @@ TEST(Codec, NothingElseIsAccepted) {
   EXPECT_EQ(Decode(std::string("\x81\x00", 2)).status().message(),
             "byte 2: a number is longer than it must be");
   EXPECT_EQ(Decode("\x01\xff\x01").status().message(),
-            "byte 3: number of operands 255, at most 128 is allowed");
+            "byte 3: number of operands 255, at most 120 is allowed");
   EXPECT_FALSE(Decode(std::string(kMaxKernelBytes + 1, '\1')).ok());
 }
 

@@ -1,7 +1,10 @@
 // Loop kernels through a real daemon: defined, called, refused, forgotten.
+#include <bit>
 #include <cmath>
 #include <functional>
-#include <limits>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -21,9 +24,12 @@ using loops::testing::BodyBuilder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-DaemonProcess& Daemon() {
-  static DaemonProcess daemon;
-  return daemon;
+using Flags = std::vector<std::string>;
+
+// One daemon for each set of flags.
+DaemonProcess& Daemon(const Flags& flags = {}) {
+  static std::map<Flags, DaemonProcess> daemons;
+  return daemons.try_emplace(flags, flags).first->second;
 }
 
 // out = in * scalar, of size 0 elements.
@@ -62,7 +68,7 @@ loops::Kernel Asserted() {
           .bodies = {b.body}};
 }
 
-class LoopKernels : public ::testing::Test {
+class LoopKernels : public ::testing::TestWithParam<Flags> {
  protected:
   LoopKernel Define(const loops::Kernel& kernel, std::string_view name) const {
     const std::string bytes = loops::Encode(kernel);
@@ -91,11 +97,11 @@ class LoopKernels : public ::testing::Test {
     return TensorRef::FromNumber(ops::Number::Real(value), DType::kFloat32);
   }
 
-  std::unique_ptr<Session> session_ = Daemon().Connect();
+  std::unique_ptr<Session> session_ = Daemon(GetParam()).Connect();
   Queue queue_ = session_->DefaultQueue(0);
 };
 
-TEST_F(LoopKernels, AreDefinedOnceAndCalledWithAnySizes) {
+TEST_P(LoopKernels, AreDefinedOnceAndCalledWithAnySizes) {
   const LoopKernel kernel = Define(Scaled(), "scaled");
   const Tensor x = Upload({1, 2, 3}), y = Empty(3), z = Empty(2);
   for (int round = 1; round <= 3; ++round) {
@@ -106,7 +112,7 @@ TEST_F(LoopKernels, AreDefinedOnceAndCalledWithAnySizes) {
   }
 }
 
-TEST_F(LoopKernels, SoftmaxOfRowsIsRight) {
+TEST_P(LoopKernels, SoftmaxOfRowsIsRight) {
   const LoopKernel kernel = Define(loops::testing::Softmax(), "softmax");
   const std::vector<uint16_t> rows = {0, 0x3f80, 0x4000, 0, 0, 0};  // bf16: 0 1 2, 0 0 0
   const Tensor x = Upload(std::as_bytes(std::span(rows)), DType::kBFloat16, 6);
@@ -122,7 +128,7 @@ TEST_F(LoopKernels, SoftmaxOfRowsIsRight) {
   EXPECT_NEAR(value(4), 1.0 / 3, 2e-3);
 }
 
-TEST_F(LoopKernels, ADefinitionThatIsRefusedSaysWhyAndSoDoItsCalls) {
+TEST_P(LoopKernels, ADefinitionThatIsRefusedSaysWhyAndSoDoItsCalls) {
   loops::Kernel wrong = Scaled();
   wrong.bodies[0].statements[1].operand = 9;
   const LoopKernel kernel = Define(wrong, "wrong");
@@ -141,7 +147,7 @@ TEST_F(LoopKernels, ADefinitionThatIsRefusedSaysWhyAndSoDoItsCalls) {
   EXPECT_THAT(queue_.Synchronize().message(), HasSubstr("loop kernel garbage: "));
 }
 
-TEST_F(LoopKernels, CallsOfWhatIsNotDefinedOrDoesNotFitAreRefused) {
+TEST_P(LoopKernels, CallsOfWhatIsNotDefinedOrDoesNotFitAreRefused) {
   const Tensor x = Upload({1, 2, 3}), y = Empty(3);
   ASSERT_TRUE(Call(7, {y.ref()}, {x.ref(), Scalar(1)}, {3}).ok());
   EXPECT_THAT(queue_.Synchronize().message(), HasSubstr("loop kernel 7 is not defined"));
@@ -154,7 +160,7 @@ TEST_F(LoopKernels, CallsOfWhatIsNotDefinedOrDoesNotFitAreRefused) {
   EXPECT_TRUE(queue_.Synchronize().ok());
 }
 
-TEST_F(LoopKernels, AnUpdatedOperandIsReadAndAWrittenOneIsNot) {
+TEST_P(LoopKernels, AnUpdatedOperandIsReadAndAWrittenOneIsNot) {
   const LoopKernel scaled = Define(Scaled(), "scaled"), accumulated = Define(Accumulated(), "accumulated");
   const Tensor x = Upload({1, 2, 3}), y = Empty(3);
   ASSERT_TRUE(Call(4000, {y.ref()}, {x.ref(), Scalar(1)}, {3}).ok());
@@ -167,7 +173,7 @@ TEST_F(LoopKernels, AnUpdatedOperandIsReadAndAWrittenOneIsNot) {
   EXPECT_THAT(*y.ToFloats(), ElementsAre(3, 6, 9));
 }
 
-TEST_F(LoopKernels, ABadIndexNamesKernelAndStatement) {
+TEST_P(LoopKernels, ABadIndexNamesKernelAndStatement) {
   const LoopKernel kernel = Define(loops::testing::MaskedGather(), "gather");
   const Tensor table = Upload({10, 20, 30}), out = Empty(2);
   const std::vector<uint8_t> both = {1, 1}, first = {1, 0};
@@ -189,7 +195,7 @@ TEST_F(LoopKernels, ABadIndexNamesKernelAndStatement) {
   EXPECT_THAT(*Add(table, table)->ToFloats(), ElementsAre(20, 40, 60));
 }
 
-TEST_F(LoopKernels, AFailedAssertionNamesKernelAndStatement) {
+TEST_P(LoopKernels, AFailedAssertionNamesKernelAndStatement) {
   const LoopKernel kernel = Define(Asserted(), "positive");
   const Tensor good = Upload({1, 2}), bad = Upload({1, -2}), out = Empty(2);
   ASSERT_TRUE(Call(kernel.id(), {out.ref()}, {good.ref()}, {2}).ok());
@@ -199,7 +205,7 @@ TEST_F(LoopKernels, AFailedAssertionNamesKernelAndStatement) {
                                       "a device-side assertion failed (loop kernel positive, statement 3)"));
 }
 
-TEST_F(LoopKernels, ForgottenIdsAreUsedAgain) {
+TEST_P(LoopKernels, ForgottenIdsAreUsedAgain) {
   const Tensor x = Upload({1, 2, 3}), y = Empty(3);
   uint32_t id = 0;
   for (int round = 1; round <= 3; ++round) {
@@ -215,7 +221,7 @@ TEST_F(LoopKernels, ForgottenIdsAreUsedAgain) {
   EXPECT_THAT(queue_.Synchronize().message(), HasSubstr("is not defined"));
 }
 
-TEST_F(LoopKernels, AreKnownByNameInProfiles) {
+TEST_P(LoopKernels, AreKnownByNameInProfiles) {
   const LoopKernel kernel = Define(Scaled(), "scaled_in_profile");
   const Tensor x = Upload({1, 2, 3}), y = Empty(3);
   const absl::Status started = session_->StartProfile(0);
@@ -233,7 +239,7 @@ TEST_F(LoopKernels, AreKnownByNameInProfiles) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST_F(LoopKernels, MoreThanTheWireHasIdsForAreRefusedByTheClient) {
+TEST_P(LoopKernels, MoreThanTheWireHasIdsForAreRefusedByTheClient) {
   const std::string bytes = loops::Encode(Scaled());
   std::vector<LoopKernel> kernels;
   for (uint32_t i = 0; i < wire::kMaxKernels; ++i) {
@@ -250,6 +256,11 @@ TEST_F(LoopKernels, MoreThanTheWireHasIdsForAreRefusedByTheClient) {
   const std::vector<std::byte> large(wire::kMaxCommandBytes);
   EXPECT_TRUE(absl::IsInvalidArgument(queue_.DefineKernel(large, "large").status()));
 }
+
+INSTANTIATE_TEST_SUITE_P(Devices, LoopKernels,
+                         ::testing::Values(Flags{},
+                                           Flags{"--device", "cpu", "--executor", "thread", "--asynchronous"},
+                                           Flags{"--executor", "process"}));
 
 // Without bytes it is refused, and its id is in use.
 wire::DefineKernelCommand Definition(uint32_t id, uint32_t bytes = 0) {

@@ -16,7 +16,7 @@ import unittest
 from xpud import _table
 
 VERSION_AT, ROWS_AT = 4, 288  # in transport::Welcome
-VERSION = 5  # without profiles and ranges
+VERSION = 5  # without profiles, ranges and loop kernels
 UNKNOWN = ("cumsum", "_softmax", "cos", "nonzero", "nonzero_ends", "training_attention", "attention_backward")
 
 
@@ -110,6 +110,16 @@ class OlderDaemon(unittest.TestCase):
         done = {command["op"] for command in flight["commands"]}
         self.assertIn("add.Tensor", done)
         self.assertNotIn("range", done)
+
+    def test_it_is_not_told_of_loop_kernels(self):
+        import torch
+        import torch_xpud
+        from test_loop_kernel import scaled
+        self.assertFalse(torch_xpud._C.loop_kernels_supported())
+        x = torch.ones(3, device="xpud")
+        with self.assertRaisesRegex(NotImplementedError, "does not know xpud::loop"):
+            scaled()([x], [x, 2.0], [3])
+        self.assertEqual((x + 1).tolist(), [2, 2, 2])
 
     def test_without_attention_for_training_the_math_path_trains(self):
         import torch
