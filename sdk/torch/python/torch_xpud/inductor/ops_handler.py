@@ -187,15 +187,15 @@ def _stable(parts):
     return sorted(parts, key=lambda part: (part.is_number, str(part)))
 
 
-_SAME_NAME = ("exp exp2 expm1 sqrt cos sin lgamma erf cosh sinh acos acosh asin asinh atan atanh erfc erfinv log10 log2 rsqrt log1p tan tanh sigmoid log "
-              "digamma erfcx ndtri i0 i0e i1 i1e").split()  # fmt: skip
+_SAME_NAME = ("exp exp2 expm1 sqrt cos sin lgamma erf cosh sinh acos acosh asin asinh atan atanh erfc erfinv log10 log2 rsqrt log1p tan tanh "
+              "sigmoid log digamma erfcx ndtri i0 i0e i1 i1e").split()  # fmt: skip
 _FLOATING_1 = {name: name for name in _SAME_NAME} | {
     "airy_ai": "airy", "bessel_j0": "j0", "bessel_j1": "j1", "bessel_y0": "y0", "bessel_y1": "y1", "log_ndtr": "logndtr", "modified_bessel_i0": "i0",
     "modified_bessel_i1": "i1", "modified_bessel_k0": "k0", "modified_bessel_k1": "k1", "scaled_modified_bessel_k0": "k0e",
     "scaled_modified_bessel_k1": "k1e"}  # fmt: skip
 _FLOATING_2 = {
-    "atan2": "atan2", "copysign": "copysign", "hypot": "hypot", "nextafter": "nextafter", "igamma": "igamma", "igammac": "igammac", "gammainc": "igamma",
-    "gammaincc": "igammac", "zeta": "zeta", "truediv": "div", "div_rn": "div", "int_truediv": "div", "chebyshev_polynomial_t": "chebt",
+    "atan2": "atan2", "copysign": "copysign", "hypot": "hypot", "nextafter": "nextafter", "igamma": "igamma", "igammac": "igammac",
+    "gammainc": "igamma", "gammaincc": "igammac", "zeta": "zeta", "truediv": "div", "div_rn": "div", "int_truediv": "div", "chebyshev_polynomial_t": "chebt",
     "chebyshev_polynomial_u": "chebu", "chebyshev_polynomial_v": "chebv", "chebyshev_polynomial_w": "chebw", "legendre_polynomial_p": "legendre",
     "hermite_polynomial_h": "hermh", "hermite_polynomial_he": "herme", "laguerre_polynomial_l": "laguerre"}  # fmt: skip
 _NUMERIC_2 = {"sub": "sub", "fmod": "fmod", "mod": "fmod", "remainder": "remainder", "floordiv": "floordiv", "truncdiv": "truncdiv", "pow": "pow"}
