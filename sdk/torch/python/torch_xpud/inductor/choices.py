@@ -64,7 +64,8 @@ def _on_cpu(node):
 
 
 def _divide_lists(graph):
-    """Divides `_foreach_` operators of CPU tensors into one operator for each. Inductor makes them change their inputs, and has no operator for that."""
+    """Divides `_foreach_` operators of CPU tensors into one operator for each tensor. Inductor makes them change their inputs, and has no operator
+    for that."""
     for node in list(graph.nodes):
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or not _on_cpu(node):
             continue
@@ -134,8 +135,8 @@ def compile_loops(graph_module, example_inputs, **kwargs):
 
 
 class SaveBeforeMutation(CustomGraphPass):
-    """Saves for the backward pass what is computed from an input that the forward pass then changes. Inductor's partitioner would compute it again, from
-    the changed input: a wrong gradient, on all devices (torch 2.13)."""
+    """Saves for the backward pass what is computed from an input that the forward pass then changes. Inductor's partitioner would compute it again,
+    from the changed input: a wrong gradient, on all devices (torch 2.13)."""
 
     def __call__(self, graph):
         changed = [node.args[0] for node in graph.nodes if node.target is aten.copy_.default and node.args[0].op == "placeholder"]
