@@ -84,6 +84,11 @@ AllowedPaths PathsFor(const FilesOptions& options) {
   paths.keeps_signals = options.keeps_signals;
   paths.list = {"/dev"};  // an executor enumerates its devices anew
   paths.read = Libraries(options);
+  if (options.reads_only_libraries) {
+    paths.list.clear();
+    paths.read.emplace_back("/proc/self");
+    return paths;
+  }
   for (const char* const path : {"/proc", "/sys", "/etc/ld.so.cache", "/etc/localtime", "/etc/nvidia"})
     paths.read.emplace_back(path);
   for (const char* const path : {"/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/dri"})

@@ -28,6 +28,7 @@ struct FilesOptions {
   std::string dump_directory = {};                 // for files of the flight recorder; empty: none
   std::string state_directory = {};                // for files of claims; empty: none
   std::vector<std::string> door_directories = {};  // for claims' doors
+  bool reads_only_libraries = false;               // no device, no list of files, no program
 };
 
 // Returns "on", "log" or "off".

@@ -13,6 +13,7 @@ using Roles = unsigned;
 inline constexpr Roles kDaemon = 1;    // serves clients
 inline constexpr Roles kExecutor = 2;  // calls one device's driver
 inline constexpr Roles kSpawner = 4;   // starts executors
+inline constexpr Roles kCompiler = 8;  // compiles what clients define
 inline constexpr Roles kEverybody = kDaemon | kExecutor | kSpawner;
 
 // The condition on an argument: (argument & mask) == value, or != value.

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "daemon/compiler/compile_process.h"
 #include "daemon/config/configuration.h"
 #include "daemon/config/user.h"
 #include "daemon/confinement/confinement.h"
@@ -119,12 +120,10 @@ std::optional<uint32_t> GatewayUid(const std::string& user) {
   return uid;
 }
 
-absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& options,
-                                                             executor::DevicePlan plan,
-                                                             const Reloader& reloader,
-                                                             const std::string& cache_directory,
-                                                             executor::process::Spawner* spawner,
-                                                             const std::function<void()>& wake) {
+absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
+    const Options& options, executor::DevicePlan plan, const Reloader& reloader,
+    const std::string& cache_directory, executor::process::Spawner* spawner,
+    compiler::CompileProcess& compile_process, const std::function<void()>& wake) {
   ASSIGN_OR_RETURN(auto devices, executor::OpenDevices(
                                      {.plan = std::move(plan),
                                       .driver_library = options.driver,
@@ -166,17 +165,23 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
     const kernels::CodeTarget code(library.target, library.processor, library.has_doubles);
     auto& compiler = compilers[code];
     if (compiler == nullptr) {
-      ASSIGN_OR_RETURN(compiler, kernels::KernelCompiler::Create(
-                                     {.target = code,
-                                      .assembles = library.assemble != nullptr,
-                                      .cache_directory = library.cache_directory,
-                                      .cache_bytes = options.cache_limit,
-                                      .on_cache_failure = [cache_directory](const absl::Status& why) {
-                                        spdlog::warn(
-                                            "kernel_cache_failed folder={} error=\"{}\" note=\"kernels are "
-                                            "compiled again at the next start\"",
-                                            cache_directory, std::string(why.message()));
-                                      }}));
+      ASSIGN_OR_RETURN(compiler,
+                       kernels::KernelCompiler::Create(
+                           {.target = code,
+                            .assembles = library.assemble != nullptr,
+                            .cache_directory = library.cache_directory,
+                            .cache_bytes = options.cache_limit,
+                            .compile_elsewhere =
+                                [code, &compile_process](const std::string& request) {
+                                  return compile_process.Compile(code, request);
+                                },
+                            .on_cache_failure =
+                                [cache_directory](const absl::Status& why) {
+                                  spdlog::warn(
+                                      "kernel_cache_failed folder={} error=\"{}\" note=\"kernels are "
+                                      "compiled again at the next start\"",
+                                      cache_directory, std::string(why.message()));
+                                }}));
     }
     library.compiler = compiler;
     ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create(library));
@@ -197,6 +202,17 @@ absl::StatusOr<std::unique_ptr<executor::process::Spawner>> StartSpawner(const O
         std::string in_force;
         confinement::ConfineCalls(options.confine, confinement::kSpawner, in_force);
       });
+}
+
+// REQUIRES: this is the only thread. The process needs libraries, and nothing else.
+absl::StatusOr<std::unique_ptr<compiler::CompileProcess>> StartCompileProcess(const Options& options) {
+  return compiler::CompileProcess::Start([&] {
+    std::string in_force;
+    confinement::FilesOptions files;
+    files.reads_only_libraries = true;
+    confinement::ConfineFiles(options.confine, files, in_force);
+    confinement::ConfineCalls(options.confine, confinement::kCompiler, in_force);
+  });
 }
 
 // Confines the files of both processes, and starts the spawner if one is needed; then takes its rights from
@@ -354,6 +370,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   std::string in_force;
   ASSIGN_OR_RETURN(executor::DevicePlan plan,
                    executor::PlanDevices(options.driver, options.device, options.executor));
+  ASSIGN_OR_RETURN(auto compile_process, StartCompileProcess(options));
   ASSIGN_OR_RETURN(auto spawner, ConfineAndSpawn(options, plan,
                                                  {.cache_directory = cache_directory,
                                                   .socket_directory = folder,
@@ -370,8 +387,8 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   const auto wake = [&] {
     if (lane::Lanes* lanes = lanes_to_wake.load()) lanes->WakeAll();
   };
-  ASSIGN_OR_RETURN(auto devices,
-                   OpenDevices(options, std::move(plan), reloader, cache_directory, spawner.get(), wake));
+  ASSIGN_OR_RETURN(auto devices, OpenDevices(options, std::move(plan), reloader, cache_directory,
+                                             spawner.get(), *compile_process, wake));
   if (!HasExecutors(devices)) spawner.reset();
   DropUnusable(devices);
   const size_t device_count = devices.size();
@@ -411,6 +428,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   control.reset();
   claims.reset();
   lanes_to_wake.store(nullptr);
+  compile_process->Close();
   lanes.reset();
   doors.RemoveRoots();
   return absl::OkStatus();

@@ -46,12 +46,14 @@ struct KernelCompiler::Request {
   std::function<std::string()> name;      // for messages: "kernel NAME: ", or ""
   std::function<std::string()> identity;  // on disk, after that of the compiler
   std::function<MadeCode()> compile;      // to what the compiler assembles, if it does
+  bool elsewhere = false;                 // then these functions need nothing of the client
 };
 
 struct KernelCompiler::Entry : Code {
   using Code::Code;
 
   std::string key;                // in entries_
+  bool elsewhere = false;         // it is compiled in another process
   std::vector<Request> requests;  // guarded by the compiler's mutex_; none once the entry is settled
   // Written by the compile thread before the entry is settled.
   std::string name, identity;
@@ -103,6 +105,7 @@ absl::StatusOr<std::shared_ptr<KernelCompiler>> KernelCompiler::Create(const Opt
   }
   std::shared_ptr<KernelCompiler> compiler(new KernelCompiler(options, std::move(disk)));
   RETURN_IF_ERROR(compiler->thread_.Start());
+  if (options.compile_elsewhere != nullptr) RETURN_IF_ERROR(compiler->requests_thread_.Start());
   return compiler;
 }
 
@@ -111,7 +114,12 @@ KernelCompiler::KernelCompiler(const Options& options, std::unique_ptr<ObjectCac
       assembles_(options.assembles),
       identity_(absl::StrCat(CodeIdentity(target_), assembles_ ? "|assembled" : "")),
       disk_(std::move(disk)),
-      on_cache_failure_(options.on_cache_failure) {}
+      on_cache_failure_(options.on_cache_failure),
+      compile_elsewhere_(options.compile_elsewhere) {}
+
+BackgroundThread& KernelCompiler::ThreadOf(const Entry& entry) {
+  return entry.elsewhere ? requests_thread_ : thread_;
+}
 
 void KernelCompiler::SetDiskLimit(uint64_t bytes) {
   if (disk_ != nullptr) disk_->SetLimit(bytes);
@@ -137,7 +145,8 @@ std::shared_ptr<const Code> KernelCompiler::Find(const std::string& key, Request
   if (is_new) {
     entry = std::make_shared<Entry>();
     entry->key = key;
-    thread_.Run([this, made = entry]() mutable { Continue(std::move(made), 0, std::nullopt); });
+    entry->elsewhere = request.elsewhere;
+    ThreadOf(*entry).Run([this, made = entry]() mutable { Continue(std::move(made), 0, std::nullopt); });
   } else {
     request.asker->shared_hits.fetch_add(1, std::memory_order_relaxed);
   }
@@ -177,6 +186,9 @@ void KernelCompiler::Continue(std::shared_ptr<Entry> entry, size_t tried, std::o
   std::vector<Request> settled;
   for (; !Settle(*entry, tried, code, settled); ++tried) {
     const Request request = RequestOf(*entry, tried);
+    // Nothing waits for another process meanwhile.
+    if (entry->elsewhere && !entry->text) code = LoadOrCompile(request, *entry);
+    if (entry->elsewhere && !entry->text) continue;
     MutexLock lock(request.asker->in_use);
     if (request.asker->thread == nullptr) continue;
     if (!entry->text) code = LoadOrCompile(request, *entry);
@@ -199,7 +211,8 @@ void KernelCompiler::Continue(std::shared_ptr<Entry> entry, size_t tried, std::o
 
 void KernelCompiler::Resume(std::shared_ptr<Entry> entry, size_t tried, std::optional<MadeCode> code) {
   MutexLock lock(mutex_);
-  thread_.Run([this, made = std::move(entry), tried, so_far = std::move(code)]() mutable {
+  BackgroundThread& thread = ThreadOf(*entry);
+  thread.Run([this, made = std::move(entry), tried, so_far = std::move(code)]() mutable {
     Continue(std::move(made), tried, std::move(so_far));
   });
 }
@@ -294,7 +307,16 @@ std::shared_ptr<const Code> KernelCompiler::Client::Find(const Skeleton& skeleto
     return Compile(target, skeleton, key);
   };
   const std::string_view words(reinterpret_cast<const char*>(key.words.data()), sizeof(key.words));
-  return compiler_->Find(std::string("kernel ").append(words), {asker_, name, identity, compile});
+  Request request = {asker_, name, identity, compile};
+  if (compiler_->compile_elsewhere_ != nullptr) {
+    if (const std::string bytes = skeleton.RequestOf(key); !bytes.empty()) {
+      request.name = [text = name()] { return text; };
+      request.identity = [text = identity()] { return text; };
+      request.compile = [bytes, &elsewhere = compiler_->compile_elsewhere_] { return elsewhere(bytes); };
+      request.elsewhere = true;
+    }
+  }
+  return compiler_->Find(std::string("kernel ").append(words), std::move(request));
 }
 
 std::shared_ptr<const Code> KernelCompiler::Client::Assemble(std::string_view ptx) {

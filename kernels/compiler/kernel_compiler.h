@@ -43,6 +43,9 @@ class KernelCompiler {
     bool assembles = false;             // whether the clients have an assembler: all or none
     std::string cache_directory = {};   // empty: no disk cache
     uint64_t cache_bytes = UINT64_MAX;  // limit of the disk cache
+    // Compiles what Skeleton::RequestOf gives in another process, and waits for it. Called on a thread of its
+    // own, so that kernels without a request are not delayed. Null: everything is compiled here.
+    std::function<absl::StatusOr<std::string>(const std::string& request)> compile_elsewhere = nullptr;
     // Called with the first error of a file that cannot be saved; again only after one could be. Any thread.
     std::function<void(const absl::Status&)> on_cache_failure = {};
   };
@@ -90,6 +93,7 @@ class KernelCompiler {
   // Returns nullopt if there is text to be assembled.
   std::optional<MadeCode> LoadOrCompile(const Request& request, Entry& entry);
 
+  BackgroundThread& ThreadOf(const Entry& entry);
   // Any thread.
   void Resume(std::shared_ptr<Entry> entry, size_t tried, std::optional<MadeCode> code)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -105,13 +109,16 @@ class KernelCompiler {
   const std::string identity_;  // of all that is compiled here
   const std::unique_ptr<ObjectCache> disk_;
   const std::function<void(const absl::Status&)> on_cache_failure_;
+  const std::function<MadeCode(const std::string&)> compile_elsewhere_;
 
   std::atomic<bool> disk_fails_{false};
 
   mutable Mutex mutex_;
   CondVar done_;
   absl::flat_hash_map<std::string, std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
-  BackgroundThread thread_{"xpud-compiler"};  // last: it ends before the rest
+  // Last: they end before the rest.
+  BackgroundThread thread_{"xpud-compiler"};
+  BackgroundThread requests_thread_{"xpud-requests"};  // of what is compiled elsewhere
 };
 
 // What one library asks of the compiler. One thread at a time: that of its library.

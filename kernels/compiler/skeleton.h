@@ -24,6 +24,9 @@ class Skeleton {
   virtual std::string Describe(const KernelKey& key) const = 0;
   // Returns what names the code on disk, beside the compiler's own identity.
   virtual std::string IdentityOf(const KernelKey& key) const;
+  // Returns the kernel as bytes for another process (KernelCompiler::Options::compile_elsewhere), if it is
+  // made of what a client sent; else nothing.
+  virtual std::string RequestOf(const KernelKey&) const { return {}; }
   // Returns what must live as long as a kernel of the key, or is asked for: null if a key says all.
   virtual std::shared_ptr<const void> Keep(const KernelKey&) const { return nullptr; }
   // Returns the types of the arguments of `key`'s kernel.

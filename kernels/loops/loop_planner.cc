@@ -10,6 +10,7 @@
 #include "kernels/loops/arguments.h"
 #include "kernels/loops/emission.h"
 #include "kernels/loops/functions.h"
+#include "kernels/loops/loop_skeleton.h"
 #include "kernels/loops/variant.h"
 #include "proto/base/status_macros.h"
 #include "proto/loops/bounds.h"
@@ -20,35 +21,6 @@ namespace {
 
 using loops::Statement;
 using loops::StatementKind;
-
-// Its keys hold the number of a variant.
-class LoopSkeleton : public Skeleton {
- public:
-  static KernelKey KeyOf(const LoopVariant& variant) {
-    return {{kNumber | variant.number() << kSkeletonBits, 0, 0, 0}};
-  }
-
-  std::string NameOf(const KernelKey& key) const override { return VariantOf(key)->name(); }
-  std::string Describe(const KernelKey& key) const override { return VariantOf(key)->identity(); }
-  // Numbers differ from process to process.
-  std::string IdentityOf(const KernelKey& key) const override { return "loop|" + Describe(key); }
-  std::shared_ptr<const void> Keep(const KernelKey& key) const override { return VariantOf(key); }
-  std::vector<ArgType> ArgumentsOf(const KernelKey& key) const override {
-    return TypesOf<LoopArguments>(*VariantOf(key));
-  }
-  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override {
-    const std::shared_ptr<const LoopVariant> variant = VariantOf(key);
-    const auto arguments = emitter.Begin<LoopArguments>(name, *variant);
-    return LoopEmission(*variant, arguments, emitter).Run();
-  }
-
- private:
-  static constexpr uint64_t kNumber = static_cast<uint64_t>(ops::Family::kLoop) * 4;
-
-  static std::shared_ptr<const LoopVariant> VariantOf(const KernelKey& key) {
-    return LoopVariant::Find(key.words[0] >> kSkeletonBits);
-  }
-};
 
 // Of one core of the host, for one run of the statement.
 float CostOf(const loops::Kernel& kernel, const Statement& s) {

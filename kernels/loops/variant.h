@@ -55,6 +55,8 @@ class LoopVariant {
   const std::string& identity() const { return identity_; }
   const std::string& name() const { return name_; }  // a C identifier that follows from the identity
   const loops::Kernel& kernel() const { return definition_->kernel(); }
+  const std::string& bytes() const { return definition_->bytes(); }  // of the kernel
+  uint32_t body_number() const { return body_; }
   const loops::Body& body() const { return kernel().bodies[body_]; }
   const loops::BodyInfo& info() const { return definition_->info().bodies[body_]; }
   const Class& call() const { return class_; }

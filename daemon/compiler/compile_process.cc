@@ -1,0 +1,212 @@
+#include "daemon/compiler/compile_process.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/loops/compile_request.h"
+#include "proto/base/clock.h"
+#include "proto/base/status_macros.h"
+#include "proto/transport/handshake.h"
+
+namespace xpud::compiler {
+namespace {
+
+constexpr int kSocketFd = 3;  // the process's only fd besides stdin, stdout and stderr
+// The daemon waits a little longer than a fork may run.
+constexpr uint64_t kWaitNs = (kMaxCompileSeconds + 2) * uint64_t{1'000'000'000};
+
+// Before the bytes of a request, on its own socket.
+struct RequestHeader {
+  uint8_t target = 0, has_doubles = 0, reserved[6] = {};
+  char processor[24] = {};
+  uint64_t bytes = 0;
+};
+
+// Before the code, or the text of an error.
+struct AnswerHeader {
+  int64_t code = 0;  // absl::StatusCode
+  uint64_t bytes = 0;
+};
+
+absl::Status Gone() { return absl::UnavailableError("the process that compiles clients' kernels is gone"); }
+
+bool ReadAll(int fd, void* to, size_t bytes) {
+  auto* at = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t n = read(fd, at, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+bool WriteAll(int fd, const void* from, size_t bytes) {
+  const auto* at = static_cast<const char*>(from);
+  while (bytes > 0) {
+    const ssize_t n = send(fd, at, bytes, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+kernels::CodeTarget TargetOf(const RequestHeader& header) {
+  return {static_cast<kernels::Target>(header.target),
+          std::string(header.processor, strnlen(header.processor, sizeof(header.processor))),
+          header.has_doubles != 0};
+}
+
+void SetLimits() {
+  const itimerval end = {.it_interval = {}, .it_value = {.tv_sec = kMaxCompileSeconds, .tv_usec = 0}};
+  setitimer(ITIMER_REAL, &end, nullptr);  // SIGALRM ends it
+  const rlimit memory = {kMaxCompileBytes, kMaxCompileBytes}, none = {0, 0};
+  setrlimit(RLIMIT_DATA, &memory);
+  setrlimit(RLIMIT_CORE, &none);
+}
+
+// In the fork of a request.
+[[noreturn]] void ServeRequest(const UniqueFd& socket) {
+  prctl(PR_SET_NAME, "xpud-compile");
+  signal(SIGCHLD, SIG_DFL);  // SPIR-V is made in a child
+  SetLimits();
+  RequestHeader header;
+  if (!ReadAll(socket.get(), &header, sizeof(header)) || header.bytes > kMaxCompileBytes) _exit(1);
+  std::string request(header.bytes, '\0');
+  if (!ReadAll(socket.get(), request.data(), request.size())) _exit(1);
+  const absl::StatusOr<std::string> code = kernels::CompileRequested(TargetOf(header), request);
+  const std::string text = code.ok() ? *code : std::string(code.status().message());
+  const AnswerHeader answer = {static_cast<int64_t>(code.status().code()), text.size()};
+  const bool sent =
+      WriteAll(socket.get(), &answer, sizeof(answer)) && WriteAll(socket.get(), text.data(), text.size());
+  _exit(sent ? 0 : 1);
+}
+
+// The main loop. Exits when the daemon hangs up. A message is a target's header without a request, so that
+// what LLVM does once for a target is done before the fork.
+[[noreturn]] void Serve() {
+  pthread_setname_np(pthread_self(), "xpud-compile0");
+  signal(SIGCHLD, SIG_IGN);  // forks need no wait
+  std::array<bool, 256> warm = {};
+  for (;;) {
+    RequestHeader header;
+    std::array<UniqueFd, 1> socket;
+    if (!transport::ReceiveMessage(kSocketFd, std::as_writable_bytes(std::span(&header, 1)), socket).ok())
+      _exit(0);
+    if (!std::exchange(warm[header.target], true)) (void)kernels::WarmUpCompiler(TargetOf(header));
+    const pid_t child = fork();
+    if (child != 0) continue;  // if it failed, the socket is closed, which is an answer
+    close(kSocketFd);
+    ServeRequest(socket[0]);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CompileProcess>> CompileProcess::Start(const std::function<void()>& confine) {
+  std::array<int, 2> ends;
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return absl::ErrnoToStatus(errno, "socketpair failed");
+  UniqueFd here(ends[0]), there(ends[1]), closed(eventfd(0, EFD_CLOEXEC));
+  if (!closed.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  const pid_t pid = fork();
+  if (pid < 0) return absl::ErrnoToStatus(errno, "fork failed");
+  if (pid == 0) {
+    if (dup2(there.get(), kSocketFd) < 0) _exit(1);
+    close_range(kSocketFd + 1, ~0U, 0);
+    confine();
+    Serve();
+  }
+  UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!pidfd.valid()) return absl::ErrnoToStatus(errno, "pidfd_open failed");
+  return std::unique_ptr<CompileProcess>(
+      new CompileProcess(pid, std::move(pidfd), std::move(here), std::move(closed)));
+}
+
+CompileProcess::~CompileProcess() {
+  syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+void CompileProcess::Close() {
+  const uint64_t one = 1;
+  (void)!write(closed_.get(), &one, sizeof(one));
+}
+
+absl::StatusOr<std::string> CompileProcess::Compile(const kernels::CodeTarget& target,
+                                                    const std::string& request) {
+  RequestHeader header;
+  header.target = static_cast<uint8_t>(target.target);
+  header.has_doubles = target.has_doubles ? 1 : 0;
+  transport::SetText(header.processor, target.processor);
+  std::array<int, 2> ends;
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return absl::ErrnoToStatus(errno, "socketpair failed");
+  const UniqueFd here(ends[0]);
+  {
+    const UniqueFd there(ends[1]);
+    const std::array<int, 1> fds = {there.get()};
+    if (!transport::SendMessage(socket_.get(), std::as_bytes(std::span(&header, 1)), fds).ok()) return Gone();
+  }
+  header.bytes = request.size();
+  if (!WriteAll(here.get(), &header, sizeof(header)) || !WriteAll(here.get(), request.data(), request.size()))
+    return absl::InternalError("the compiler crashed");
+  return AwaitAnswer(here.get());
+}
+
+absl::StatusOr<std::string> CompileProcess::AwaitAnswer(int socket) const {
+  const uint64_t began = NowNs();
+  std::string received;
+  std::array<char, 1 << 16> chunk;
+  for (;;) {
+    const uint64_t waited = NowNs() - began;
+    std::array<pollfd, 2> ready = {pollfd{socket, POLLIN, 0}, pollfd{closed_.get(), POLLIN, 0}};
+    const int timeout = waited >= kWaitNs ? 0 : static_cast<int>((kWaitNs - waited) / 1'000'000) + 1;
+    const int n = poll(ready.data(), ready.size(), timeout);
+    if (n < 0 && errno != EINTR) return absl::ErrnoToStatus(errno, "poll failed");
+    if (n == 0) break;
+    if (ready[1].revents != 0) return Gone();
+    if (n < 0 || ready[0].revents == 0) continue;
+    const ssize_t bytes = read(socket, chunk.data(), chunk.size());
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes <= 0) break;
+    received.append(chunk.data(), static_cast<size_t>(bytes));
+  }
+  AnswerHeader answer;
+  const bool whole = received.size() >= sizeof(answer);
+  if (whole) std::memcpy(&answer, received.data(), sizeof(answer));
+  if (!whole || answer.bytes != received.size() - sizeof(answer)) {
+    if (NowNs() - began >= kMaxCompileSeconds * uint64_t{1'000'000'000})
+      return absl::DeadlineExceededError(
+          absl::StrCat("compiling it takes longer than the ", kMaxCompileSeconds, " s that are allowed"));
+    return absl::InternalError("the compiler crashed");
+  }
+  received.erase(0, sizeof(answer));
+  if (answer.code == 0) return received;
+  return absl::Status(static_cast<absl::StatusCode>(answer.code), received);
+}
+
+}  // namespace xpud::compiler
