@@ -1,5 +1,7 @@
 // Matrix products: ATen's forms, run by one row of the op table.
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
@@ -37,9 +39,10 @@ at::Tensor& ScaleInto(at::Tensor& out, const at::Tensor& addend, const at::Scala
   return addend.defined() && beta.toDouble() != 0 ? out.copy_(addend.mul(beta)) : out.zero_();
 }
 
-// Multiplies matrices (rank 2) or batches of them (rank 3). `addend` may be undefined.
+// Multiplies matrices (rank 2) or batches of them (rank 3). `addend` may be undefined. `given`: where the
+// result goes, if it is defined and fits (FitsProduct).
 at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Scalar& beta,
-                   const at::Scalar& alpha) {
+                   const at::Scalar& alpha, const at::Tensor& given = {}) {
   CheckTypes(a, b);
   c10::SmallVector<int64_t, 3> sizes(a.sizes());
   sizes.back() = b.size(-1);
@@ -49,7 +52,7 @@ at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a
     CheckSameDevice(a.device(), addend.device());
     CheckAddend(addend, sizes);
   }
-  at::Tensor out = MakeEmpty(sizes, a.scalar_type(), a.device());
+  at::Tensor out = given.defined() ? given : MakeEmpty(sizes, a.scalar_type(), a.device());
   if (out.numel() == 0) return out;
   // With a factor of 0 the operands are not read, as in BLAS: their NaN and infinities have no effect.
   if (a.size(-1) == 0 || alpha.toDouble() == 0) return ScaleInto(out, addend, beta);
@@ -62,6 +65,29 @@ at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a
   LaunchProduct(Describe(out), Describe(a), Describe(b), c, beta.toDouble(), alpha.toDouble(),
                 DeviceIndexOf(out));
   return out;
+}
+
+// Whether the product can be written to `out` directly: it has the result's form and shares no memory with
+// what is read.
+bool FitsProduct(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend) {
+  const auto apart = [&](const at::Tensor& read) {
+    return !read.defined() || at::get_overlap_status(out, read) == at::MemOverlapStatus::No;
+  };
+  const bool same_form = IsServed(a) && a.dim() == b.dim() && out.dim() == a.dim() &&
+                         out.scalar_type() == a.scalar_type() && out.device() == a.device() &&
+                         out.size(-1) == b.size(-1) &&
+                         out.sizes().slice(0, out.dim() - 1) == a.sizes().slice(0, a.dim() - 1);
+  return same_form && out.is_contiguous() && apart(a) && apart(b) && apart(addend);
+}
+
+// As ATen's functions that write to `out`: gives it the result's sizes.
+at::Tensor& CopyInto(at::Tensor& out, const at::Tensor& result) {
+  TORCH_CHECK(out.scalar_type() == result.scalar_type(), "Expected out tensor to have dtype ", result.dtype(),
+              ", but got ", out.dtype(), " instead");
+  TORCH_CHECK(out.device() == result.device(), "Expected out tensor to have device ", result.device(),
+              ", but got ", out.device(), " instead");
+  at::native::resize_output(out, result.sizes());
+  return out.copy_(result);
 }
 
 at::Tensor Mm(const at::Tensor& a, const at::Tensor& b) {
@@ -103,6 +129,40 @@ at::Tensor Baddbmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor
   CheckBatches(a, b);
   if (!IsServed(a)) return FallbackOf<at::_ops::baddbmm>::Call(self, a, b, beta, alpha);
   return Product(a, b, self, beta, alpha);
+}
+
+// Whether matrices (rank 2) or batches of them (rank 3) have sizes that can be multiplied.
+bool Multiplies(const at::Tensor& a, const at::Tensor& b, int64_t rank) {
+  if (a.dim() != rank || b.dim() != rank || a.size(-1) != b.size(-2)) return false;
+  return rank == 2 || a.size(0) == b.size(0);
+}
+
+at::Tensor& MmOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  if (!Multiplies(a, b, 2) || !FitsProduct(out, a, b, {})) return CopyInto(out, Mm(a, b));
+  Product(a, b, {}, 0, 1, out);
+  return out;
+}
+
+at::Tensor& AddmmOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
+                     const at::Scalar& alpha, at::Tensor& out) {
+  if (!Multiplies(a, b, 2) || !FitsProduct(out, a, b, self))
+    return CopyInto(out, Addmm(self, a, b, beta, alpha));
+  Product(a, b, self, beta, alpha, out);
+  return out;
+}
+
+at::Tensor& BmmOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  if (!Multiplies(a, b, 3) || !FitsProduct(out, a, b, {})) return CopyInto(out, Bmm(a, b));
+  Product(a, b, {}, 0, 1, out);
+  return out;
+}
+
+at::Tensor& BaddbmmOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                       const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
+  if (!Multiplies(a, b, 3) || !FitsProduct(out, a, b, self))
+    return CopyInto(out, Baddbmm(self, a, b, beta, alpha));
+  Product(a, b, self, beta, alpha, out);
+  return out;
 }
 
 at::Tensor Addmv(const at::Tensor& self, const at::Tensor& a, const at::Tensor& v, const at::Scalar& beta,
@@ -246,6 +306,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LinearBackward(const at::Tensor& 
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("mm", XPUD_FN(Mm));
+  m.impl("mm.out", XPUD_FN(MmOut));
+  m.impl("addmm.out", XPUD_FN(AddmmOut));
+  m.impl("bmm.out", XPUD_FN(BmmOut));
+  m.impl("baddbmm.out", XPUD_FN(BaddbmmOut));
   m.impl("addmm", XPUD_FN(Addmm));
   m.impl("bmm", XPUD_FN(Bmm));
   m.impl("baddbmm", XPUD_FN(Baddbmm));

@@ -1,7 +1,7 @@
 """TorchDynamo's interface to xpud: the backend "xpud" of torch.compile, and the device interface. Importing this imports torch._dynamo.
 
-Graphs with xpud tensors go to Inductor, with xpud's back end (torch_xpud.inductor). If the daemon has no loop kernels, forward and backward are captured with
-AOTAutograd, and their operators run one by one.
+Graphs with xpud tensors go to Inductor, with xpud's back end (torch_xpud.inductor). If the daemon has no loop kernels, forward and backward are
+captured with AOTAutograd, and their operators run one by one.
 """
 
 import functools
@@ -157,7 +157,8 @@ def _keep_random_state():
 
 @functools.cache
 def _say_once():
-    warnings.warn("torch.compile on xpud: this daemon has no loop kernels, so the operators of graphs run one by one. Update the daemon.", stacklevel=2)
+    warnings.warn("torch.compile on xpud: this daemon has no loop kernels, so the operators of graphs run one by one. Update the daemon.",
+                  stacklevel=2)  # fmt: skip
 
 
 def _run_by_operators(graph_module, example_inputs):

@@ -56,6 +56,7 @@ _SETTINGS = {
     "split_reductions": False,  # a kernel's reduction is divided by the daemon
     "layout_optimization": False,  # convolutions keep the program's layout, as in eager execution
     "disable_cpp_codegen": True,  # what is on the CPU runs as operators: there may be no C++ compiler
+    "size_asserts": True,  # where an operator's result is given the expected layout: see wrapper.py
     "alignment_asserts": False,  # device memory has no address
     "cpp_wrapper": False,
     "fx_wrapper": False,

@@ -5,6 +5,7 @@ import copy
 import functools
 import hashlib
 import logging
+import operator
 import pathlib
 
 import torch
@@ -57,10 +58,41 @@ def _is_view(target):
     return any(result.alias_info is not None and not result.alias_info.is_write for result in target._schema.returns)
 
 
+def _on_cpu(node):
+    tensors = list(_tensors((node.args, node.kwargs)))
+    return bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors)
+
+
+def _divide_lists(graph):
+    """Divides `_foreach_` operators of CPU tensors into one operator for each tensor. Inductor makes them change their inputs, and has no operator
+    for that."""
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or not _on_cpu(node):
+            continue
+        name, made = node.target.overloadpacket.__name__, node.meta.get("val")
+        if not name.startswith("_foreach_") or not isinstance(made, (list, tuple)) or any(user.target is not operator.getitem for user in node.users):
+            continue
+        packet = getattr(aten, name.removeprefix("_foreach_"), None)
+        if packet is None:
+            continue
+        for user in list(node.users):
+            i = user.args[1]
+            args = [each[i] if isinstance(each, (list, tuple)) else each for each in node.args]
+            fakes = [each.meta["val"] if isinstance(each, torch.fx.Node) else each for each in args]
+            overload = getattr(packet, torch._C._jit_resolve_packet(packet._qualified_op_name, *fakes, **node.kwargs) or "default")
+            with graph.inserting_before(node):
+                each = graph.call_function(overload, tuple(args), dict(node.kwargs))
+            each.meta.update(node.meta, val=made[i])
+            user.replace_all_uses_with(each)
+            graph.erase_node(user)
+        graph.erase_node(node)
+
+
 class ChooseOperators(CustomGraphPass):
     """Marks the nodes that run as operators. Its id makes the emitter's version part of the keys of Inductor's caches."""
 
     def __call__(self, graph):
+        _divide_lists(graph)
         for node in graph.nodes:
             if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or _is_view(node.target):
                 continue
@@ -103,8 +135,8 @@ def compile_loops(graph_module, example_inputs, **kwargs):
 
 
 class SaveBeforeMutation(CustomGraphPass):
-    """Saves for the backward pass what is computed from an input that the forward pass then changes. Inductor's partitioner would compute it again, from
-    the changed input: a wrong gradient, on all devices (torch 2.13)."""
+    """Saves for the backward pass what is computed from an input that the forward pass then changes. Inductor's partitioner would compute it again,
+    from the changed input: a wrong gradient, on all devices (torch 2.13)."""
 
     def __call__(self, graph):
         changed = [node.args[0] for node in graph.nodes if node.target is aten.copy_.default and node.args[0].op == "placeholder"]

@@ -80,12 +80,14 @@ _FUNCTION_TABLE = """
 add 2 numeric, sub 2 numeric, mul 2 numeric, div 2 floating, neg 1 numeric, eq 2 comparison, ne 2 comparison, lt 2 comparison, le 2 comparison,
 gt 2 comparison, ge 2 comparison, logical_not 1 logical, logical_and 2 logical, logical_or 2 logical, bitwise_and 2 bits, bitwise_or 2 bits,
 bitwise_xor 2 bits, bitwise_not 1 bits, shift_left 2 integer, shift_right 2 integer, abs 1 numeric, sqrt 1 floating, rsqrt 1 floating, exp 1 floating,
-exp2 1 floating, expm1 1 floating, log 1 floating, log2 1 floating, log10 1 floating, log1p 1 floating, sin 1 floating, cos 1 floating, tan 1 floating,
+exp2 1 floating, expm1 1 floating, log 1 floating, log2 1 floating, log10 1 floating, log1p 1 floating, sin 1 floating, cos 1 floating,
+tan 1 floating,
 asin 1 floating, acos 1 floating, atan 1 floating, sinh 1 floating, cosh 1 floating, tanh 1 floating, asinh 1 floating, acosh 1 floating,
 atanh 1 floating, erf 1 floating, erfc 1 floating, erfinv 1 floating, lgamma 1 floating, sigmoid 1 floating, floor 1 floating, ceil 1 floating,
 round 1 floating, trunc 1 floating, sign 1 numeric, min 2 numeric, max 2 numeric, fmin 2 floating, fmax 2 floating, pow 2 numeric, atan2 2 floating,
 fmod 2 numeric, remainder 2 numeric, floordiv 2 numeric, truncdiv 2 numeric, hypot 2 floating, copysign 2 floating, where 3 selection,
-isnan 1 predicate, isinf 1 predicate, isfinite 1 predicate, fma 3 floating, digamma 1 floating, zeta 2 floating, igamma 2 floating, igammac 2 floating,
+isnan 1 predicate, isinf 1 predicate, isfinite 1 predicate, fma 3 floating, digamma 1 floating, zeta 2 floating, igamma 2 floating,
+igammac 2 floating,
 erfcx 1 floating, logndtr 1 floating, ndtri 1 floating, i0 1 floating, i1 1 floating, i0e 1 floating, i1e 1 floating, k0 1 floating, k1 1 floating,
 k0e 1 floating, k1e 1 floating, j0 1 floating, j1 1 floating, y0 1 floating, y1 1 floating, mantissa 1 floating, exponent 1 floating,
 nextafter 2 floating, airy 1 floating, chebt 2 floating, chebu 2 floating, chebv 2 floating, chebw 2 floating, hermh 2 floating, herme 2 floating,
@@ -135,7 +137,8 @@ class Index:
 class Statement:
     """A statement and its value. `dtype` is the compute type of the value, or None if there is none."""
 
-    __slots__ = ("kind", "dtype", "type", "source", "function", "reduction", "flag", "operand", "index", "bound", "values", "number", "real", "block", "keep")
+    __slots__ = ("kind", "dtype", "type", "source", "function", "reduction", "flag", "operand", "index", "bound", "values", "number", "real", "block",
+                 "keep")  # fmt: skip
 
     def __init__(self, kind, dtype=None, *, type=None, source=None, function=None, reduction=None, flag=False, operand=None, index=None, bound=None,
                  values=(), number=0, real=0.0, keep=False):
@@ -146,8 +149,8 @@ class Statement:
 
     def key(self):
         real = struct.pack("<d", self.real)
-        return (self.kind, self.dtype, self.type, self.source, self.function, self.reduction, self.flag, id(self.operand), id(self.index), id(self.bound),
-                tuple(map(id, self.values)), self.number, real, self.keep)
+        return (self.kind, self.dtype, self.type, self.source, self.function, self.reduction, self.flag, id(self.operand), id(self.index),
+                id(self.bound), tuple(map(id, self.values)), self.number, real, self.keep)  # fmt: skip
 
 
 _REPEATABLE = frozenset((Kind.CONSTANT, Kind.SCALAR, Kind.LOAD, Kind.CALL, Kind.CONVERT, Kind.ROUND, Kind.BITCAST, Kind.INDEX_VALUE, Kind.INDIRECT,
@@ -325,7 +328,8 @@ class Kernel:
 
     def text(self):
         """The kernel for people, in the form of proto/loops/text.h."""
-        lines = [f"p{i}: {('scalar', 'in', 'out', 'inout')[self.roles[operand]]} {type_name(operand.dtype)}" for i, operand in enumerate(self.operands)]
+        roles = ("scalar", "in", "out", "inout")
+        lines = [f"p{i}: {roles[self.roles[operand]]} {type_name(operand.dtype)}" for i, operand in enumerate(self.operands)]
         if self.sizes:
             lines.append(f"sizes s0 to s{len(self.sizes) - 1}")
         for layout in self._layouts:

@@ -33,6 +33,13 @@ def _is_loop_symbol(symbol):
     return symbol_is_type(symbol, (SymT.INDEX, SymT.R0_INDEX, SymT.TMP, SymT.INDIRECT, SymT.XBLOCK))
 
 
+def _is_real(expression):
+    """Returns whether the value of an expression of sizes and indices is no integer."""
+    reals = (expressions.FloatTrueDiv, expressions.IntTrueDiv, expressions.ToFloat, expressions.FloatPow, sympy.Float)
+    return (expression.is_integer is False or expression.has(*reals) or
+            any(symbol_is_type(symbol, (SymT.FLOAT, SymT.UNBACKED_FLOAT)) for symbol in expression.free_symbols))  # fmt: skip
+
+
 class KernelBuilder:
     """What the bodies of one kernel share: operands, sizes, and the buffers that were stored. `joins_parts`: whether the parts of a buffer (of a
     concatenation) are one operand with it."""
@@ -187,15 +194,15 @@ def _stable(parts):
     return sorted(parts, key=lambda part: (part.is_number, str(part)))
 
 
-_SAME_NAME = ("exp exp2 expm1 sqrt cos sin lgamma erf cosh sinh acos acosh asin asinh atan atanh erfc erfinv log10 log2 rsqrt log1p tan tanh sigmoid log "
-              "digamma erfcx ndtri i0 i0e i1 i1e").split()  # fmt: skip
+_SAME_NAME = ("exp exp2 expm1 sqrt cos sin lgamma erf cosh sinh acos acosh asin asinh atan atanh erfc erfinv log10 log2 rsqrt log1p tan tanh "
+              "sigmoid log digamma erfcx ndtri i0 i0e i1 i1e").split()  # fmt: skip
 _FLOATING_1 = {name: name for name in _SAME_NAME} | {
     "airy_ai": "airy", "bessel_j0": "j0", "bessel_j1": "j1", "bessel_y0": "y0", "bessel_y1": "y1", "log_ndtr": "logndtr", "modified_bessel_i0": "i0",
     "modified_bessel_i1": "i1", "modified_bessel_k0": "k0", "modified_bessel_k1": "k1", "scaled_modified_bessel_k0": "k0e",
     "scaled_modified_bessel_k1": "k1e"}  # fmt: skip
 _FLOATING_2 = {
-    "atan2": "atan2", "copysign": "copysign", "hypot": "hypot", "nextafter": "nextafter", "igamma": "igamma", "igammac": "igammac", "gammainc": "igamma",
-    "gammaincc": "igammac", "zeta": "zeta", "truediv": "div", "div_rn": "div", "int_truediv": "div", "chebyshev_polynomial_t": "chebt",
+    "atan2": "atan2", "copysign": "copysign", "hypot": "hypot", "nextafter": "nextafter", "igamma": "igamma", "igammac": "igammac",
+    "gammainc": "igamma", "gammaincc": "igammac", "zeta": "zeta", "truediv": "div", "div_rn": "div", "int_truediv": "div", "chebyshev_polynomial_t": "chebt",
     "chebyshev_polynomial_u": "chebu", "chebyshev_polynomial_v": "chebv", "chebyshev_polynomial_w": "chebw", "legendre_polynomial_p": "legendre",
     "hermite_polynomial_h": "hermh", "hermite_polynomial_he": "herme", "laguerre_polynomial_l": "laguerre"}  # fmt: skip
 _NUMERIC_2 = {"sub": "sub", "fmod": "fmod", "mod": "fmod", "remainder": "remainder", "floordiv": "floordiv", "truncdiv": "truncdiv", "pow": "pow"}
@@ -222,6 +229,7 @@ class LoopOps(DefaultHandler):
         self.points = 1  # of it
         self._values = {}  # name -> (index, value) of the buffers that this body stored
         self._accesses = {}  # operand -> indices of its loads and stores in this body
+        self._stores_of = {}  # operand -> index by part
         self._indirects = 0
 
     # -- values
@@ -435,7 +443,7 @@ class LoopOps(DefaultHandler):
         expr = self._simplify(expr)
         if expr.is_number:
             return self.constant(expr, dtype)
-        if expr.is_integer is False:
+        if _is_real(expr):
             if not self.indices.is_loop_invariant(expr):
                 raise Unsupported(f"the value {expr}")
             operand = self.builder.number(expr, torch.float64)
@@ -485,6 +493,16 @@ class LoopOps(DefaultHandler):
         known[how].add(node)
         if known["load"] and (known["add"] or known["store"]) and (known["add"] or len(known["load"] | known["store"]) > 1):
             raise NeedsOwnBody(operand.argument)
+        if known["add"] and known["store"]:
+            raise NeedsOwnBody(operand.argument)
+
+    def _note_store(self, operand, name, node):
+        """Two stores at one element would leave either value. Parts of a buffer do not overlap."""
+        part = V.graph.scheduler.mutation_real_name.get(name, name)
+        known = self._stores_of.setdefault(operand, {})
+        whole = operand.argument
+        if known.setdefault(part, node) is not node or (len(known) > 1 and whole in known):
+            raise NeedsOwnBody(whole)
 
     def store(self, name, index, value, mode=None):
         if value is None:  # of an assertion
@@ -507,6 +525,8 @@ class LoopOps(DefaultHandler):
         if kind == Kind.ATOMIC_ADD and operand.dtype == torch.bool:
             raise Unsupported("a sum of bool in memory")
         self._note_access(operand, "store" if mode is None else "add", node)
+        if mode is None:
+            self._note_store(operand, name, node)
         self.body.make(Statement(kind, operand=operand, index=node, values=(value,)))
         if mode is None and not any(symbol in self.ranges and str(symbol).startswith("tmp_indirect") for symbol in index.free_symbols):
             self.builder.note_written(operand, name, self.points)

@@ -1,9 +1,10 @@
 """What is changed in PyTorch. Each change is for xpud alone.
 
-- `lowering._make_reduction_inner` gives argmax and argmin their positions in the program's order. Inductor does so for its own back ends; for others the
-  position is that of the loops, which it reorders.
-- `lowering.is_gpu` also knows xpud. `make_pointwise` asks it for the device of a loop over a 0-dim CPU tensor and a tensor on the device. Nothing else
-  in that module does. Inductor's `GPU_TYPES` stays as it is.
+- `lowering._make_reduction_inner` gives argmax and argmin their positions in the program's order. Inductor does so for its own back ends; for others
+  the position is that of the loops, which it reorders.
+- `lowering.is_gpu` also knows xpud. `make_pointwise` asks it for the device of a loop over a 0-dim CPU tensor and a tensor on the device. Nothing
+  else in that module does. Inductor's `GPU_TYPES` stays as it is.
+- torch_xpud.compile patches the wrapper of torch.compile and the backend "inductor", which send graphs with xpud tensors here.
 """
 
 import functools

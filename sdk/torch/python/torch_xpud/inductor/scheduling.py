@@ -258,7 +258,8 @@ class Scheduling(BaseScheduling):
     """Chooses what is fused, and writes each group as one loop kernel."""
 
     def get_backend_features(self, device):
-        return OrderedSet([BackendFeature.BUCKETIZE, BackendFeature.MASKED_SCATTER_WITH_INDEX, BackendFeature.SCAN, BackendFeature.REDUCE_TO_SINGLE_ELEMENT])
+        features = BackendFeature.BUCKETIZE, BackendFeature.MASKED_SCATTER_WITH_INDEX, BackendFeature.SCAN, BackendFeature.REDUCE_TO_SINGLE_ELEMENT
+        return OrderedSet(features)
 
     def group_fn(self, sizes):
         return tuple(_simplify(sympy_product(size)) for size in sizes)

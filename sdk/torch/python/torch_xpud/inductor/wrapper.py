@@ -37,8 +37,8 @@ class _LoopKernelCalls:
         return made if wanted == size else f"{made}.as_strided({wanted}, {strides})"
 
     def write_assert_size_stride(self, name, size, stride, op_name):
-        """An operator without a kernel on the device has the layout of the CPU's kernel, which can differ from the fake tensor's. Later code uses that
-        one, so the result is copied."""
+        """An operator without a kernel on the device has the layout of the CPU's kernel, which can differ from the fake tensor's. Later code uses
+        the fake tensor's, so the result is copied."""
         if op_name == "input":
             super().write_assert_size_stride(name, size, stride, op_name)
         else:
