@@ -36,6 +36,7 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
   if (stopped_ != nullptr) return Launch(queue, command);
   RETURN_IF_ERROR(wire::DecodeExecute(bytes, decoded_));
   command.row = decoded_.row;
+  command.heavy |= ops::DescriptorOf(*decoded_.row).runs_kernel;  // a call of new sizes is proved
   absl::Status status = checker_.Resolve(decoded_, queue.id, checked_);
   if (!status.ok()) return Refuse(queue, command, status, /*resolved=*/false);
   status = checker_.Check(checked_);

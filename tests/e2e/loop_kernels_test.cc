@@ -2,7 +2,7 @@
 #include <bit>
 #include <cmath>
 #include <functional>
-#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,10 +26,13 @@ using ::testing::HasSubstr;
 
 using Flags = std::vector<std::string>;
 
-// One daemon for each set of flags.
+// One at a time: a gateway's token is in the environment.
 DaemonProcess& Daemon(const Flags& flags = {}) {
-  static std::map<Flags, DaemonProcess> daemons;
-  return daemons.try_emplace(flags, flags).first->second;
+  static std::optional<DaemonProcess> daemon;
+  static Flags flags_of_daemon;
+  if (!daemon || flags != flags_of_daemon) daemon.emplace(flags);
+  flags_of_daemon = flags;
+  return *daemon;
 }
 
 // out = in * scalar, of size 0 elements.
