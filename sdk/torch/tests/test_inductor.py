@@ -88,7 +88,16 @@ class FusionTest(Compiled):
         self.compare(lambda x, y: torch.softmax(x * y, -1), torch.randn(3, 4, 33), torch.randn(33), kernels=1)
 
     def test_log_softmax_over_an_outer_dimension(self):
-        self.compare(lambda x: torch.log_softmax(x, 0), torch.randn(33, 12))
+        self.compare(lambda x: torch.log_softmax(x, 0), torch.randn(33, 12), kernels=1)
+
+    def test_batch_norm_is_one_kernel(self):
+        def norm(x, mean, var):
+            return nn.functional.batch_norm(x, mean, var, training=True).relu()
+
+        self.compare(norm, torch.randn(4, 3, 8, 8), torch.zeros(3), torch.ones(3), kernels=1, atol=1e-4)
+
+    def test_a_loop_that_reads_rows_and_columns(self):
+        self.compare(lambda x: (x - x.mean(0)) + (x - x.mean(1, keepdim=True)), torch.randn(40, 33), atol=1e-4)
 
     def test_gelu(self):
         for approximate in ("none", "tanh"):
@@ -350,6 +359,12 @@ class ShapesTest(Compiled):
             self.check(compiled(x.to("xpud"), y.to("xpud")), function(x, y), 1e-5, 1e-5, True)
             generated = generated or metrics.generated_kernel_count
             self.assertEqual(metrics.generated_kernel_count, generated)
+
+    def test_numbers_that_are_no_integers(self):
+        norm = torch.compile(lambda x, eps: nn.functional.layer_norm(x, (8,), eps=eps) * eps, dynamic=True, fullgraph=True)
+        for eps in (1e-5, 0.25, 3.5):
+            x = torch.randn(3, 8)
+            torch.testing.assert_close(norm(x.to("xpud"), eps).cpu(), nn.functional.layer_norm(x, (8,), eps=eps) * eps)
 
     def test_sizes_as_values(self):
         compiled = torch.compile(lambda x: x / x.shape[0] + x.shape[1] ** 0.5, dynamic=True, fullgraph=True)

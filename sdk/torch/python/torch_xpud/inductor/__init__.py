@@ -10,6 +10,7 @@ Importing this imports Inductor. torch_xpud.dynamo does so for the first graph w
 | `wrapper` | the Python code around kernels |
 | `runtime` | what that code calls |
 | `choices` | what runs as an operator |
+| `orders` | orders of loops that can be fused with reductions |
 | `patches` | what is changed in PyTorch |
 """
 
@@ -21,6 +22,7 @@ from torch._inductor.compile_fx import compile_fx
 
 from . import patches
 from .choices import ChooseOperators, SaveBeforeMutation, compile_loops
+from .orders import OrderLoops, RestoreLoops
 from .scheduling import Scheduling
 from .wrapper import Wrapper
 
@@ -78,6 +80,9 @@ def settings(given):
     for name, ours in (("post_grad_custom_post_pass", ChooseOperators()), ("joint_custom_post_pass", SaveBeforeMutation())):
         passes = patched.get(name, getattr(config, name))
         patched[name] = ours if passes is None else [*(passes if isinstance(passes, (list, tuple)) else (passes,)), ours]
+    for name, ours in (("_pre_fusion_custom_pass", OrderLoops()), ("_post_fusion_custom_pass", RestoreLoops())):
+        if patched.get(name, getattr(config, name)) is None:  # private, and one alone
+            patched[name] = ours
     return patched
 
 

@@ -104,7 +104,7 @@ class ChooseOperators(CustomGraphPass):
                 node.meta["should_fallback"] = True
 
     def uuid(self):
-        return _stamp(), tuple(sorted(_found.get()))
+        return stamp(), tuple(sorted(_found.get()))
 
 
 def _cause(error):
@@ -151,11 +151,11 @@ class SaveBeforeMutation(CustomGraphPass):
                     user.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
     def uuid(self):
-        return _stamp()
+        return stamp()
 
 
 @functools.cache
-def _stamp():
+def stamp():
     """A digest of the emitter and the version of the language."""
     digest = hashlib.sha256(str(VERSION).encode())
     for file in sorted(pathlib.Path(__file__).parent.glob("*.py")):
