@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,7 +48,7 @@ struct AnswerHeader {
   uint64_t bytes = 0;
 };
 
-absl::Status Gone() { return absl::UnavailableError("the process that compiles clients' kernels is gone"); }
+absl::Status Gone() { return absl::InternalError("the process that compiles clients' kernels is gone"); }
 
 bool ReadAll(int fd, void* to, size_t bytes) {
   auto* at = static_cast<char*>(to);
@@ -64,7 +65,11 @@ bool ReadAll(int fd, void* to, size_t bytes) {
 bool WriteAll(int fd, const void* from, size_t bytes) {
   const auto* at = static_cast<const char*>(from);
   while (bytes > 0) {
-    const ssize_t n = send(fd, at, bytes, MSG_NOSIGNAL);
+    iovec part = {const_cast<char*>(at), bytes};
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    const ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
     at += n;

@@ -30,7 +30,7 @@ class CompileProcess {
   CompileProcess& operator=(const CompileProcess&) = delete;
 
   // Compiles a request of kernels/loops/compile_request.h. Returns its error; Internal if the compilation
-  // crashed; DeadlineExceeded if it took too long; Unavailable if the process is gone. Any thread.
+  // crashed, or the process is gone; DeadlineExceeded if it took too long. Any thread.
   absl::StatusOr<std::string> Compile(const kernels::CodeTarget& target, const std::string& request);
   // Pending and later calls of Compile fail. Any thread.
   void Close();

@@ -81,7 +81,7 @@ TEST(CompileProcess, ClosingEndsAWait) {
   const auto process = StartConfined();
   ASSERT_NE(process, nullptr);
   process->Close();
-  EXPECT_TRUE(absl::IsUnavailable(process->Compile(kernels::Target::kHost, Request()).status()));
+  EXPECT_TRUE(absl::IsInternal(process->Compile(kernels::Target::kHost, Request()).status()));
 }
 
 }  // namespace

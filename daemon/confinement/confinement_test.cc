@@ -131,6 +131,20 @@ const Attempt kRefusedToAll[] = {
     {"x32's getpid", 0x40000000 + SYS_getpid},
 };
 
+// Refused to the compiler of clients' kernels, which has data of one client in each fork.
+const Attempt kRefusedToTheCompiler[] = {
+    {"execve", SYS_execve},
+    {"socket", SYS_socket, {AF_UNIX, SOCK_STREAM}},
+    {"connect", SYS_connect, {-1}},
+    {"bind", SYS_bind, {-1}},
+    {"ioctl", SYS_ioctl, {-1}},
+    {"unlink", SYS_unlink},
+    {"mkdir", SYS_mkdir},
+    {"pidfd_open", SYS_pidfd_open, {-1}},
+    {"pidfd_send_signal", SYS_pidfd_send_signal, {-1}},
+    {"memfd_create", SYS_memfd_create, {0, 99}},
+};
+
 // Allowed to the spawner only, which starts executors.
 const Attempt kSpawnersAlone[] = {
     {"execve", SYS_execve},
@@ -148,6 +162,11 @@ TEST(Filter, RefusesWhatServingDoesNotTake) {
     EXPECT_EQ(MakeConfined(attempt, kExecutor), EPERM) << attempt.what;
     EXPECT_NE(MakeConfined(attempt, kSpawner), EPERM) << attempt.what;
   }
+}
+
+TEST(Filter, TheCompilerHasLessThanTheOthers) {
+  for (const Attempt& attempt : kRefusedToTheCompiler)
+    EXPECT_EQ(MakeConfined(attempt, kCompiler), EPERM) << attempt.what;
 }
 
 // For claims' doors; Landlock says where.

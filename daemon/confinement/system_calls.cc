@@ -75,7 +75,7 @@ constexpr SystemCall kAllowed[] = {
     {CALL(open)},
     {CALL(openat), kAlsoCompiler},
     {CALL(pipe)},
-    {CALL(pipe2)},
+    {CALL(pipe2), kAlsoCompiler},
     {CALL(pread64), kAlsoCompiler},
     {CALL(pwrite64)},
     {CALL(read), kAlsoCompiler},

@@ -11,6 +11,13 @@ namespace xpud::kernels {
 using llvm::Type;
 using ops::DType;
 
+namespace {
+
+// A bool takes a byte.
+llvm::Align AlignOfRaw(Type* type) { return llvm::Align(std::max(type->getScalarSizeInBits() / 8, 1u)); }
+
+}  // namespace
+
 Emitter::Value Emitter::Address(DType type, Value base, Value index) {
   return ir_.CreateInBoundsGEP(StorageOf(type), base, index);
 }
@@ -134,7 +141,7 @@ void Emitter::AtomicAddFloats(Value base, Value index, const Values& values) {
 
 Emitter::Value Emitter::LoadRaw(Type* type, Value base, Value index) {
   auto* const load = ir_.CreateAlignedLoad(type, ir_.CreateInBoundsGEP(type->getScalarType(), base, index),
-                                           llvm::Align(type->getScalarSizeInBits() / 8));
+                                           AlignOfRaw(type));
   MarkAccess(load);
   return load;
 }
@@ -142,7 +149,7 @@ Emitter::Value Emitter::LoadRaw(Type* type, Value base, Value index) {
 void Emitter::StoreRaw(Value base, Value index, Value value) {
   Type* const type = value->getType();
   MarkAccess(ir_.CreateAlignedStore(value, ir_.CreateInBoundsGEP(type->getScalarType(), base, index),
-                                    llvm::Align(type->getScalarSizeInBits() / 8)));
+                                    AlignOfRaw(type)));
 }
 
 Emitter::Value Emitter::Local(Type* element, uint64_t count) {
