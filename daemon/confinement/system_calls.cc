@@ -167,7 +167,7 @@ constexpr SystemCall kAllowed[] = {
     {CALL(prctl), kEverybody, {0, kInt, PR_GET_DUMPABLE, true}},
     {CALL(prctl), kSpawner, {0, kInt, PR_SET_NO_NEW_PRIVS, true}},
     {CALL(prlimit64), kEverybody, {2, kAll, 0, true}},  // reading limits only
-    {CALL(prlimit64), kCompiler},                       // lowers its own before it compiles
+    {CALL(prlimit64), kCompiler, {0, kInt, 0, true}},   // lowers its own before it compiles
     {CALL(setitimer), kCompiler},                       // ends itself
     {CALL(rseq), kAlsoCompiler},
     {CALL(rt_sigaction), kAlsoCompiler},

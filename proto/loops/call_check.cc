@@ -46,11 +46,10 @@ absl::StatusOr<std::vector<int64_t>> ExtentsOf(const Body& body, const Bounds& b
   for (size_t d = 0; d < body.extents.size(); ++d) {
     const Interval extent = bounds.Extent(d);
     if (!extent.known || extent.low < 0)
-      return absl::InvalidArgumentError(extent.known
-                                            ? absl::StrCat("body ", number, ": dimension ", d,
-                                                           " has ", extent.low, " positions")
-                                            : absl::StrCat("body ", number, ": dimension ", d,
-                                                           " has no 64-bit number of positions"));
+      return absl::InvalidArgumentError(
+          extent.known
+              ? absl::StrCat("body ", number, ": dimension ", d, " has ", extent.low, " positions")
+              : absl::StrCat("body ", number, ": dimension ", d, " has no 64-bit number of positions"));
     extents.push_back(extent.low);
     positions = extent.low == 0 || positions == 0 ? 0 : positions * extent.low;
     if (positions > kMaxPositions)
@@ -68,8 +67,8 @@ absl::Status CheckDivisors(const Body& body, const Bounds& bounds, size_t number
     const Interval divisor = bounds.Of(node.b);
     if (divisor.known && divisor.low >= 1) continue;
     const std::string found = divisor.known ? absl::StrCat(divisor.low) : "no 64-bit number";
-    return absl::InvalidArgumentError(absl::StrCat("body ", number, ": index node ", i,
-                                                   " divides by ", found, ", at least 1 is needed"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("body ", number, ": index node ", i, " divides by ", found, ", at least 1 is needed"));
   }
   return absl::OkStatus();
 }

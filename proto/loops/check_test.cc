@@ -119,9 +119,8 @@ TEST(Check, PointsMayRunInAnyOrder) {
     return Kernel{.operands = {{DType::kFloat32, Role::kUpdated}}, .sizes = 1, .bodies = {b.body}};
   };
   EXPECT_TRUE(CheckKernel(kernel(0)).ok());
-  EXPECT_EQ(
-      CheckKernel(kernel(1)).status().message(),
-      "body 0: operand 0 is read and written at different indices; points run in any order");
+  EXPECT_EQ(CheckKernel(kernel(1)).status().message(),
+            "body 0: operand 0 is read and written at different indices; points run in any order");
   // What a body has written, the next one may read anywhere.
   Kernel two = kernel(0);
   two.operands.push_back({DType::kFloat32, Role::kWritten});

@@ -46,8 +46,7 @@ class Reader {
   bool ok() const { return error_.empty(); }
   absl::Status status() const { return ok() ? absl::OkStatus() : absl::InvalidArgumentError(error_); }
   void Fail(std::string_view what) {
-    if (ok())
-      error_ = absl::StrCat("byte ", at_, ": ", absl::string_view(what.data(), what.size()));
+    if (ok()) error_ = absl::StrCat("byte ", at_, ": ", absl::string_view(what.data(), what.size()));
   }
 
   uint64_t Number() {

@@ -154,8 +154,9 @@ struct RangeCommand {
   uint32_t reserved;
 };
 
-// Defines a loop kernel, which later calls of row `xpud::loop` on this ring name by its id. Followed by `bytes`
-// bytes of the kernel (proto/loops/codec.h), then `name_bytes` of its name for people, both together padded to
+// Defines a loop kernel, which later calls of row `xpud::loop` on this ring name by its id. Followed by
+// `bytes` bytes of the kernel (proto/loops/codec.h), then `name_bytes` of its name for people, both together
+// padded to
 // 8. A kernel that is not allowed raises an error on the queue; its id is in use all the same.
 struct DefineKernelCommand {
   CommandHeader header;

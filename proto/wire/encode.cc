@@ -205,8 +205,8 @@ void EncodeExecute(const OpCall& call, uint32_t queue, std::byte* out) {
 
 absl::StatusOr<size_t> DefineKernelBytes(std::span<const std::byte> kernel, std::string_view name) {
   if (name.size() > kMaxKernelName) {
-    return absl::InvalidArgumentError(absl::StrCat("a loop kernel's name of ", name.size(), " bytes; at most ",
-                                                   kMaxKernelName, " are allowed"));
+    return absl::InvalidArgumentError(absl::StrCat("a loop kernel's name of ", name.size(),
+                                                   " bytes; at most ", kMaxKernelName, " are allowed"));
   }
   const size_t bytes = sizeof(DefineKernelCommand) + PadTo8(kernel.size() + name.size());
   if (kernel.size() <= kMaxCommandBytes && bytes <= kMaxCommandBytes) return bytes;
