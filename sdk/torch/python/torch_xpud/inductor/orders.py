@@ -5,11 +5,15 @@ Inductor fuses a loop with the reduction that it reads if the reduction's dimens
 """
 
 import sympy
-from torch._inductor.custom_graph_pass import CustomSchedulerPass
 from torch._inductor.loop_body import MemoryUsageType
 from torch._inductor.scheduler import SchedulerNode
 
 from .choices import stamp
+
+try:
+    from torch._inductor.custom_graph_pass import CustomSchedulerPass
+except ImportError:  # torch 2.11, which takes graph passes here
+    from torch._inductor.custom_graph_pass import CustomGraphPass as CustomSchedulerPass
 
 
 def _is_reduction(node):

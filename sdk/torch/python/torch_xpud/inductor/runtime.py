@@ -10,7 +10,7 @@ def loop_kernel(kernel, name, scalar_types):
     return _C.LoopKernel(kernel, name, scalar_types)
 
 
-def with_layout(value, size, stride, operator):
+def with_layout(value, size, stride, operator=""):
     """Returns `value`, or a copy of it with the given strides if it has others. Raises AssertionError if it has another size."""
     if not isinstance(value, torch.Tensor):
         return value

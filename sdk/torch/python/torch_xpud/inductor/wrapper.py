@@ -19,6 +19,9 @@ class LoopKernelLine(WrapperLine):
         code.writeline(f"{self.name}([{', '.join(self.outputs)}], [{', '.join(self.inputs)}], [{', '.join(self.sizes)}])")
 
 
+_ASSERTION = "assert_size_stride("
+
+
 class _LoopKernelCalls:
     """What the wrapper of a graph and those of its subgraphs add to Inductor's."""
 
@@ -43,6 +46,13 @@ class _LoopKernelCalls:
             super().write_assert_size_stride(name, size, stride, op_name)
         else:
             self.writeline(f"{name} = with_layout({name}, {size}, {stride}, {op_name!r})")
+
+
+    def writeline(self, line):
+        if isinstance(line, str) and line.startswith(_ASSERTION):  # torch 2.11, which writes those of operators itself
+            rest = line.removeprefix(_ASSERTION)
+            line = f"{rest.split(',', 1)[0]} = with_layout({rest}"
+        super().writeline(line)
 
 
 class Wrapper(_LoopKernelCalls, PythonWrapperCodegen):
