@@ -241,7 +241,7 @@ void LoopEmission::MergeGiven() {
       return values;
     };
     const auto merge = [&](const Values& a, const Values& b) { return reduction.MergeGiven(a, b); };
-    Cascade cascade(e_, load(e_.I64(0)), merge);
+    Cascade cascade(e_, reduction.EmptyGiven(), merge);
     const Values made = cascade.Fold(e_.I64(0), args_.parts, e_.I64(kChain), [&](Value from, Value to) {
       return e_.Loop(e_.Add(from, e_.I64(1)), to, e_.I64(1), load(from),
                      [&](Value part, const Values& now) { return merge(now, load(part)); });

@@ -162,6 +162,19 @@ Values ReductionEmission::Merge(const Values& a, const Values& b) {
   return {};
 }
 
+Values ReductionEmission::EmptyGiven() {
+  Value const zero = e_.IntegerConstant(scalar_, 0);
+  switch (reduction_) {
+    case Reduction::kWelford:
+    case Reduction::kWelfordCombine:
+      return {zero, zero, zero};
+    case Reduction::kOnlineSoftmax:
+      return {Identity(true), zero};
+    default:
+      return Empty();
+  }
+}
+
 Values ReductionEmission::MergeGiven(const Values& a, const Values& b) {
   llvm::IRBuilder<>& ir = e_.ir();
   switch (reduction_) {

@@ -21,7 +21,8 @@ class ReductionEmission {
   // The state after one more: `values` are what the reduction takes. `before`: what the first pass gave.
   Values Take(const Values& state, const Values& values, const Values& before);
   Values Merge(const Values& a, const Values& b);
-  // What it gives for two parts, from what it gives for each.
+  // What it gives for no positions, and for two parts, from what it gives for each.
+  Values EmptyGiven();
   Values MergeGiven(const Values& a, const Values& b);
   // What the reduction gives after its last pass, else what the next pass needs. `count`: positions (i64).
   Values Finish(const Values& state, const Values& before, Value count);
