@@ -8,7 +8,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -144,14 +143,12 @@ absl::StatusOr<std::unique_ptr<CompileProcess>> CompileProcess::Start(const std:
     confine();
     Serve();
   }
-  UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  if (!pidfd.valid()) return absl::ErrnoToStatus(errno, "pidfd_open failed");
-  return std::unique_ptr<CompileProcess>(
-      new CompileProcess(pid, std::move(pidfd), std::move(here), std::move(closed)));
+  return std::unique_ptr<CompileProcess>(new CompileProcess(pid, std::move(here), std::move(closed)));
 }
 
+// By hanging up: the daemon has given up its right to signal processes that it started earlier.
 CompileProcess::~CompileProcess() {
-  syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+  shutdown(socket_.get(), SHUT_RDWR);
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "kernels/compiler/code_target.h"
@@ -36,12 +37,12 @@ class CompileProcess {
   void Close();
 
  private:
-  CompileProcess(pid_t pid, UniqueFd pidfd, UniqueFd socket, UniqueFd closed)
-      : pid_(pid), pidfd_(std::move(pidfd)), socket_(std::move(socket)), closed_(std::move(closed)) {}
+  CompileProcess(pid_t pid, UniqueFd socket, UniqueFd closed)
+      : pid_(pid), socket_(std::move(socket)), closed_(std::move(closed)) {}
   absl::StatusOr<std::string> AwaitAnswer(int socket) const;
 
   const pid_t pid_;
-  const UniqueFd pidfd_, socket_;
+  const UniqueFd socket_;
   const UniqueFd closed_;  // an eventfd
 };
 

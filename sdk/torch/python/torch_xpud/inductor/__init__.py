@@ -17,7 +17,12 @@ Importing this imports Inductor. torch_xpud.dynamo does so for the first graph w
 import functools
 
 from torch._inductor import config
-from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_for_device, register_device_op_overrides
+from torch._inductor.codegen.common import (
+    DeviceOpOverrides,
+    get_device_op_overrides,
+    register_backend_for_device,
+    register_device_op_overrides,
+)
 from torch._inductor.compile_fx import compile_fx
 
 from . import patches
@@ -49,6 +54,7 @@ class _DeviceOps(DeviceOpOverrides):
 @functools.cache
 def register():
     register_backend_for_device("xpud", Scheduling, Wrapper)
+    get_device_op_overrides("cpu")  # registers PyTorch's own devices, which it does only before any other is there
     register_device_op_overrides("xpud", _DeviceOps())
     patches.install()
 
