@@ -141,8 +141,13 @@ absl::StatusOr<std::unique_ptr<CompileProcess>> CompileProcess::Start(const std:
     if (dup2(there.get(), kSocketFd) < 0) _exit(1);
     close_range(kSocketFd + 1, ~0U, 0);
     confine();
+    const std::byte ready{};
+    if (!transport::SendMessage(kSocketFd, {&ready, 1}).ok()) _exit(1);
     Serve();
   }
+  there.Reset();
+  std::byte ready;
+  RETURN_IF_ERROR(transport::ReceiveMessage(here.get(), {&ready, 1}));  // it is confined
   return std::unique_ptr<CompileProcess>(new CompileProcess(pid, std::move(here), std::move(closed)));
 }
 

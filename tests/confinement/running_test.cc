@@ -74,7 +74,9 @@ TEST(Confinement, IsInForceInEveryThreadOfADaemon) {
   EXPECT_GT(threads, 3);
   EXPECT_THAT(daemon.Log(), HasSubstr("confined landlock="));
   EXPECT_THAT(daemon.Log(), HasSubstr("seccomp=on"));
-  EXPECT_THAT(ChildrenOf(daemon.pid()), ElementsAre()) << "a spawner where nothing is to be started";
+  const int compiler = ChildNamed(daemon, "xpud-compile0");
+  EXPECT_THAT(ChildrenOf(daemon.pid()), ElementsAre(compiler)) << "a spawner where nothing is to be started";
+  ExpectConfined(compiler);
 }
 
 TEST(Confinement, IsInForceInTheSpawnerAndInEveryExecutor) {
@@ -83,7 +85,7 @@ TEST(Confinement, IsInForceInTheSpawnerAndInEveryExecutor) {
   EXPECT_EQ(Double(*session, 21), 42);
   const auto spare_is_there = [&] { return ChildNamed(daemon, "xpud-spare") > 0; };
   EXPECT_TRUE(Within(milliseconds(10000), spare_is_there));
-  EXPECT_EQ(ChildrenOf(daemon.pid()).size(), 3) << "the spawner, an executor and a spare";
+  EXPECT_EQ(ChildrenOf(daemon.pid()).size(), 4) << "the compiler, the spawner, an executor and a spare";
   for (const int child : ChildrenOf(daemon.pid())) ExpectConfined(child);
   const int first = ChildNamed(daemon, "xpud-executor");
   ASSERT_GT(first, 0);
