@@ -5,6 +5,7 @@
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
+#include <initializer_list>
 #include <vector>
 
 #include "sdk/torch/csrc/call/kernel.h"
@@ -80,12 +81,15 @@ bool FitsProduct(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b
   return same_form && out.is_contiguous() && apart(a) && apart(b) && apart(addend);
 }
 
-// As ATen's functions that write to `out`: gives it the result's sizes.
-at::Tensor& CopyInto(at::Tensor& out, const at::Tensor& result) {
+// Copies what `compute` returns to `out`, after ATen's checks of an out=.
+template <typename Compute>
+at::Tensor& CopyInto(at::Tensor& out, std::initializer_list<at::Tensor> inputs, const Compute& compute) {
+  at::assert_no_internal_overlap(out);
+  for (const at::Tensor& input : inputs) at::assert_no_partial_overlap(out, input);
+  const at::Tensor result = compute();
+  CheckSameDevice(result.device(), out.device());
   TORCH_CHECK(out.scalar_type() == result.scalar_type(), "Expected out tensor to have dtype ", result.dtype(),
               ", but got ", out.dtype(), " instead");
-  TORCH_CHECK(out.device() == result.device(), "Expected out tensor to have device ", result.device(),
-              ", but got ", out.device(), " instead");
   at::native::resize_output(out, result.sizes());
   return out.copy_(result);
 }
@@ -138,7 +142,8 @@ bool Multiplies(const at::Tensor& a, const at::Tensor& b, int64_t rank) {
 }
 
 at::Tensor& MmOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-  if (!Multiplies(a, b, 2) || !FitsProduct(out, a, b, {})) return CopyInto(out, Mm(a, b));
+  if (!Multiplies(a, b, 2) || !FitsProduct(out, a, b, {}))
+    return CopyInto(out, {a, b}, [&] { return Mm(a, b); });
   Product(a, b, {}, 0, 1, out);
   return out;
 }
@@ -146,13 +151,14 @@ at::Tensor& MmOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
 at::Tensor& AddmmOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
                      const at::Scalar& alpha, at::Tensor& out) {
   if (!Multiplies(a, b, 2) || !FitsProduct(out, a, b, self))
-    return CopyInto(out, Addmm(self, a, b, beta, alpha));
+    return CopyInto(out, {self, a, b}, [&] { return Addmm(self, a, b, beta, alpha); });
   Product(a, b, self, beta, alpha, out);
   return out;
 }
 
 at::Tensor& BmmOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-  if (!Multiplies(a, b, 3) || !FitsProduct(out, a, b, {})) return CopyInto(out, Bmm(a, b));
+  if (!Multiplies(a, b, 3) || !FitsProduct(out, a, b, {}))
+    return CopyInto(out, {a, b}, [&] { return Bmm(a, b); });
   Product(a, b, {}, 0, 1, out);
   return out;
 }
@@ -160,7 +166,7 @@ at::Tensor& BmmOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
 at::Tensor& BaddbmmOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
                        const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
   if (!Multiplies(a, b, 3) || !FitsProduct(out, a, b, self))
-    return CopyInto(out, Baddbmm(self, a, b, beta, alpha));
+    return CopyInto(out, {self, a, b}, [&] { return Baddbmm(self, a, b, beta, alpha); });
   Product(a, b, self, beta, alpha, out);
   return out;
 }
