@@ -1,5 +1,6 @@
 #include "proto/wire/encode.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -222,8 +223,8 @@ void EncodeDefineKernel(uint32_t id, std::span<const std::byte> kernel, std::str
                                        static_cast<uint32_t>(name.size()), 0};
   std::memset(out + bytes - sizeof(uint64_t), 0, sizeof(uint64_t));  // the padding
   std::memcpy(out, &command, sizeof(command));
-  std::memcpy(out + sizeof(command), kernel.data(), kernel.size());
-  std::memcpy(out + sizeof(command) + kernel.size(), name.data(), name.size());
+  std::byte* const after = std::ranges::copy(kernel, out + sizeof(command)).out;
+  std::ranges::copy(std::as_bytes(std::span(name)), after);
 }
 
 }  // namespace xpud::wire
