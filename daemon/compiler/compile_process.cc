@@ -41,6 +41,8 @@ constexpr int kSocketFd = 3;  // the process's only fd besides stdin, stdout and
 // The daemon waits a little longer than a fork may run.
 constexpr uint64_t kWaitNs = (kMaxCompileSeconds + 2) * uint64_t{1'000'000'000};
 
+constexpr size_t kMaxRequestBytes = 1 << 20, kMaxAnswerBytes = 64 << 20;
+
 // Before the bytes of a request, on its own socket.
 struct RequestHeader {
   uint8_t target = 0, has_doubles = 0, reserved[6] = {};
@@ -104,7 +106,7 @@ void SetLimits() {
   signal(SIGCHLD, SIG_DFL);  // SPIR-V is made in a child
   SetLimits();
   RequestHeader header;
-  if (!ReadAll(socket.get(), &header, sizeof(header)) || header.bytes > kMaxCompileBytes) _exit(1);
+  if (!ReadAll(socket.get(), &header, sizeof(header)) || header.bytes > kMaxRequestBytes) _exit(1);
   std::string request(header.bytes, '\0');
   if (!ReadAll(socket.get(), request.data(), request.size())) _exit(1);
   const absl::StatusOr<std::string> code = kernels::CompileRequested(TargetOf(header), request);
@@ -208,6 +210,7 @@ absl::StatusOr<std::string> CompileProcess::AwaitAnswer(int socket) const {
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes <= 0) break;
     received.append(chunk.data(), static_cast<size_t>(bytes));
+    if (received.size() > kMaxAnswerBytes) return absl::InternalError("the compiler's answer is too long");
   }
   AnswerHeader answer;
   const bool whole = received.size() >= sizeof(answer);

@@ -4,6 +4,7 @@
 
 #include "kernels/loops/emission.h"
 #include "kernels/loops/reduction.h"
+#include "proto/base/check.h"
 
 namespace xpud::kernels {
 namespace {
@@ -131,6 +132,7 @@ void LoopEmission::FoldColumns(size_t dimension, uint32_t pass, const PassState&
 LoopEmission::ColumnArray LoopEmission::MakeColumns(llvm::Type* type) {
   const int64_t at = scratch_bytes_;
   scratch_bytes_ += kLoopColumns * static_cast<int64_t>(sizeof(int64_t));
+  XPUD_CHECK(scratch_bytes_ <= kLoopScratchBytes);  // the planner saw to it
   return {at, type};
 }
 

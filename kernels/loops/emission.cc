@@ -188,7 +188,13 @@ void LoopEmission::EmitPhases() {
       if (p == 0) MergeGiven();
       continue;
     }
-    if (passes_.stores_conflict && is_team()) e_.Barrier();
+    if (passes_.stores_conflict && is_team()) {
+      if (e_.warps()) {
+        e_.WarpBarrier();
+      } else {
+        e_.Barrier();
+      }
+    }
     EmitPass(p);
   }
 }

@@ -15,6 +15,8 @@
 
 namespace xpud::kernels {
 
+// What a kernel uses of the host's scratch.
+inline constexpr int64_t kLoopScratchBytes = 2 << 20;
 // Points of the last outer dimension that are taken together as columns, and the sides of a tile.
 inline constexpr int64_t kLoopColumns = 256, kLoopTileColumns = 64, kLoopTileRows = 16;
 

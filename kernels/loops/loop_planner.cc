@@ -42,8 +42,8 @@ float CostOf(const loops::Kernel& kernel, const Statement& s) {
   }
 }
 
-// Of the host's scratch, for the values of rows.
-constexpr int64_t kKeptBytes = 2 << 20;
+// Of the host's scratch, for what is kept of rows and columns.
+constexpr int64_t kKeptBytes = kLoopScratchBytes;
 
 constexpr int64_t kMinColumns = 8;
 // Of the host's points, fewer occupy no machine; of the parts of a body that is cut.
@@ -82,6 +82,8 @@ class BodyPlanner {
   // in the innermost loops alone.
   int64_t ContiguousBytes(size_t dimension) const;
   bool HasContiguousColumns() const;
+  // Whether what is kept of each column fits the host's scratch.
+  bool KeepsColumns() const;
 
   const Target target_;
   const loops::DefinedCall& call_;
@@ -135,6 +137,12 @@ int64_t BodyPlanner::ContiguousBytes(size_t dimension) const {
       bytes += static_cast<int64_t>(ops::SizeOf(kernel_.operands[s.operand].type));
   }
   return bytes;
+}
+
+bool BodyPlanner::KeepsColumns() const {
+  int64_t arrays = 0;
+  for (const Statement& s : body_.statements) arrays += MaxKeptValues(s);
+  return arrays * kLoopColumns <= kKeptBytes / 8;
 }
 
 bool BodyPlanner::HasContiguousColumns() const {
@@ -193,7 +201,7 @@ void BodyPlanner::ScheduleOnHost() {
     plan_.slice = points_;  // points that add to the same elements run in their order
     return;
   }
-  if (HasContiguousColumns()) {
+  if (HasContiguousColumns() && KeepsColumns()) {
     class_.schedule = LoopSchedule::kColumns;
     const int64_t columns = extents_[outer_ - 1];
     plan_.points = points_ / columns * CeilDiv(columns, kLoopColumns);

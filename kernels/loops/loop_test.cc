@@ -166,6 +166,40 @@ TEST_F(LoopTest, IndicesUnderAMask) {
   EXPECT_EQ(Reported(error_word_).index, -12);
 }
 
+TEST_F(LoopTest, AStoreBesideAnEmptyReductionIsChecked) {
+  BodyBuilder b;
+  const uint32_t i = b.Dimension(b.Number(4)), j = b.Dimension(b.Size(0), /*reduced=*/true);
+  const uint32_t sum = b.Reduce(Reduction::kSum, DType::kInt64, b.IndexValue(j));
+  b.Store(0, b.Add(i, b.Size(1)), sum);
+  const loops::Kernel kernel = {
+      .operands = {{DType::kInt64, Role::kUpdated}}, .sizes = 2, .bodies = {b.body}};
+  TestTensor out = Random(DType::kInt64, 4, 1);
+  Check(kernel, {0, 0}, {&out});
+  Check(kernel, {0, 3}, {&out});
+  EXPECT_EQ(Reported(error_word_).error, DeviceError::kIndexOutOfRange);
+  EXPECT_TRUE(out.MarginsIntact());
+}
+
+// More values for each column than the host's scratch has room for.
+TEST_F(LoopTest, ColumnsOfVeryManyValues) {
+  static constexpr DType kF32 = DType::kFloat32;
+  BodyBuilder b;
+  const uint32_t c = b.Dimension(b.Size(1)), r = b.Dimension(b.Size(0), /*reduced=*/true);
+  const uint32_t x = b.Load(0, b.Add(b.Mul(r, b.Size(1)), c));
+  uint32_t all = b.Load(1, c);
+  for (int k = 0; k < 300; ++k) {
+    const uint32_t scaled = b.Call(Function::mul, kF32, x, b.Real(k % 7 - 3));
+    all = b.Call(Function::max, kF32, all, b.Reduce(Reduction::kMax, kF32, scaled));
+  }
+  b.Store(2, c, all);
+  const loops::Kernel kernel = {
+      .operands = {{kF32, Role::kRead}, {kF32, Role::kRead}, {kF32, Role::kWritten}},
+      .sizes = 2,
+      .bodies = {b.body}};
+  TestTensor in = Random(kF32, 20 * 300, 1), first = Random(kF32, 300, 2), out(kF32, {300});
+  Check(kernel, {20, 300}, {&in, &first, &out}, 0x1p-21);
+}
+
 TEST_F(LoopTest, AnAssertionThatFails) {
   BodyBuilder b;
   const uint32_t i = b.Dimension(b.Size(0));

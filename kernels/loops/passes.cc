@@ -217,6 +217,14 @@ bool Scheduler::ChooseKept() {
 
 }  // namespace
 
+int MaxKeptValues(const Statement& s) {
+  if (s.kind == StatementKind::kIndirect) return 2;  // and whether it is valid
+  if (s.kind != StatementKind::kReduce) return 1;
+  // Its values, what its first pass gave, and two states of at most two values in each pass.
+  constexpr int kStates = 2, kMaxValues = 2;
+  return 2 * loops::InfoOf(s.reduction).gives + kStates * kMaxValues * PassesOf(s.reduction);
+}
+
 bool HasEffect(const Statement& s) { return Stores(s) || s.kind == StatementKind::kAssert; }
 
 bool IsCostly(const Statement& s) {

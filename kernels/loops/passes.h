@@ -20,6 +20,10 @@ int PassesOf(loops::Reduction reduction);
 // Whether a statement costs more than to keep its values in memory and read them again.
 bool IsCostly(const loops::Statement& statement);
 
+// How many values of a statement, at most, are kept at a time for a point: its own, and the states of a
+// reduction in both of its passes.
+int MaxKeptValues(const loops::Statement& statement);
+
 // Whether a statement does something beside giving a value.
 bool HasEffect(const loops::Statement& statement);
 

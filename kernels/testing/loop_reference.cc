@@ -143,8 +143,9 @@ class LoopReference::BodyRun {
     std::vector<int64_t> iterators(extents_.size());
     for (size_t d = extents_.size(), outer = body_.outer, rest = static_cast<size_t>(position); d-- > 0;) {
       if (d + 1 == outer) rest = static_cast<size_t>(point_);
-      iterators[d] = static_cast<int64_t>(rest) % extents_[d];
-      rest /= static_cast<size_t>(extents_[d]);
+      const int64_t extent = std::max<int64_t>(extents_[d], 1);  // outside of empty reduced dimensions
+      iterators[d] = static_cast<int64_t>(rest) % extent;
+      rest /= static_cast<size_t>(extent);
     }
     const auto indirect = [&](uint32_t statement) {
       return static_cast<int64_t>(ValueOf(statement, position));

@@ -118,6 +118,35 @@ TEST(CallCheck, SizesAndElementsDecide) {
   EXPECT_FALSE(check({3}, {1, 1}).ok());
 }
 
+// What is outside of the reduced dimensions runs, however few positions they have.
+TEST(CallCheck, AnEmptyReducedDimensionExemptsNothingOutsideOfIt) {
+  BodyBuilder b;
+  const uint32_t i = b.Dimension(b.Number(4)), j = b.Dimension(b.Size(0), /*reduced=*/true);
+  const uint32_t sum = b.Reduce(Reduction::kSum, DType::kInt64, b.IndexValue(j));
+  b.Store(0, b.Add(b.Node(IndexOp::kFloorDiv, i, b.Size(1)), b.Number(1'000)), sum);
+  const Kernel kernel = {.operands = {{DType::kInt64, Role::kUpdated}}, .sizes = 2, .bodies = {b.body}};
+  const auto info = CheckKernel(kernel);
+  ASSERT_TRUE(info.ok()) << info.status();
+  const int64_t elements[] = {4};
+  const auto call = CheckCall(kernel, *info, std::vector<int64_t>{0, 1}, elements);
+  ASSERT_TRUE(call.ok()) << call.status();
+  EXPECT_TRUE(call->bodies[0].guarded.back());
+  EXPECT_FALSE(CheckCall(kernel, *info, std::vector<int64_t>{0, 0}, elements).ok()) << "a division by 0";
+}
+
+TEST(CallCheck, AnEmptyDimensionHidesNoOverflowOfTheOthers) {
+  BodyBuilder b;
+  const uint32_t i = b.Dimension(b.Size(0)), j = b.Dimension(b.Size(0)),
+                 k = b.Dimension(b.Size(1), /*reduced=*/true);
+  b.Store(0, b.Node(IndexOp::kMin, i, j), b.Reduce(Reduction::kSum, DType::kInt64, b.IndexValue(k)));
+  const Kernel kernel = {.operands = {{DType::kInt64, Role::kUpdated}}, .sizes = 2, .bodies = {b.body}};
+  const auto info = CheckKernel(kernel);
+  ASSERT_TRUE(info.ok()) << info.status();
+  const int64_t elements[] = {1};
+  EXPECT_TRUE(CheckCall(kernel, *info, std::vector<int64_t>{8, 0}, elements).ok());
+  EXPECT_FALSE(CheckCall(kernel, *info, std::vector<int64_t>{int64_t{1} << 40, 0}, elements).ok());
+}
+
 TEST(CallCheck, DivisorsAreAtLeastOne) {
   BodyBuilder b;
   const uint32_t i = b.Dimension(b.Size(0));

@@ -1,5 +1,6 @@
 #include "proto/loops/call_check.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -51,7 +52,8 @@ absl::StatusOr<std::vector<int64_t>> ExtentsOf(const Body& body, const Bounds& b
               ? absl::StrCat("body ", number, ": dimension ", d, " has ", extent.low, " positions")
               : absl::StrCat("body ", number, ": dimension ", d, " has no 64-bit number of positions"));
     extents.push_back(extent.low);
-    positions = extent.low == 0 || positions == 0 ? 0 : positions * extent.low;
+    // An empty dimension counts as one, because the others may be gone through without it.
+    positions *= std::max<int64_t>(extent.low, 1);
     if (positions > kMaxPositions)
       return absl::InvalidArgumentError(
           absl::StrCat("body ", number, ": more than ", kMaxPositions, " positions"));
@@ -92,7 +94,9 @@ absl::StatusOr<CallInfo> CheckCall(const Kernel& kernel, const KernelInfo& info,
       all *= static_cast<double>(made.extents[d]);
       if (d < body.outer) outer *= static_cast<double>(made.extents[d]);
     }
-    if (all > 0) RETURN_IF_ERROR(CheckDivisors(body, bounds, b));
+    // Statements outside of the reduced dimensions run where these are empty, too.
+    const bool runs = outer > 0;
+    if (runs) RETURN_IF_ERROR(CheckDivisors(body, bounds, b));
     for (size_t i = 0; i < body.statements.size(); ++i) {
       const Statement& s = body.statements[i];
       const bool is_inner = info.bodies[b].statements[i].is_inner || s.kind == StatementKind::kReduce;
@@ -100,13 +104,13 @@ absl::StatusOr<CallInfo> CheckCall(const Kernel& kernel, const KernelInfo& info,
       bool guarded = false;
       if (s.operand != kNone && s.index != kNone) {
         const Interval count = s.bound == kNone ? Interval{} : bounds.Of(s.bound);
-        guarded = all > 0 &&
-                  !IsInside(bounds.Of(s.index), s.bound == kNone ? nullptr : &count, elements[s.operand]);
+        guarded =
+            runs && !IsInside(bounds.Of(s.index), s.bound == kNone ? nullptr : &count, elements[s.operand]);
       }
       made.guarded.push_back(guarded);
     }
     for (uint32_t i = 0; i < body.indices.size(); ++i) {
-      const Interval value = all > 0 ? bounds.Of(i) : Interval{};
+      const Interval value = runs ? bounds.Of(i) : Interval{};
       made.is_exact.push_back(value.known);
       made.is_natural.push_back(value.known && value.low >= 0);
     }
