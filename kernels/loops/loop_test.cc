@@ -187,7 +187,7 @@ TEST_F(LoopTest, ColumnsOfVeryManyValues) {
   const uint32_t c = b.Dimension(b.Size(1)), r = b.Dimension(b.Size(0), /*reduced=*/true);
   const uint32_t x = b.Load(0, b.Add(b.Mul(r, b.Size(1)), c));
   uint32_t all = b.Load(1, c);
-  for (int k = 0; k < 300; ++k) {
+  for (int k = 0; k < 120; ++k) {
     const uint32_t scaled = b.Call(Function::mul, kF32, x, b.Real(k % 7 - 3));
     all = b.Call(Function::max, kF32, all, b.Reduce(Reduction::kMax, kF32, scaled));
   }
