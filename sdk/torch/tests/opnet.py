@@ -25,6 +25,7 @@ import zlib
 HERE = os.path.dirname(os.path.abspath(__file__))
 ITEM_TIMEOUT = 120.0
 IMPORT_TIMEOUT = 180.0
+COMPILED_TYPES = ("float32", "bfloat16", "int64")
 Work = collections.namedtuple("Work", "database name dtype full aspects")
 
 
@@ -47,14 +48,26 @@ def worker():
     from opnet_modules import run_module
     from opnet_ops import run_item
 
+    calls = {"ops": run_item, "modules": run_module, "planted": run_planted, "compiled": run_compiled, "compiled_modules": run_compiled_module}
     send = lambda **message: channel.write(json.dumps(message) + "\n")  # noqa: E731
     send(ready=True)
     for line in sys.stdin:
         work = Work(**json.loads(line))
         started = time.process_time()
-        call = {"ops": run_item, "modules": run_module, "planted": run_planted}[work.database]
-        found = call(work.name, getattr(torch, work.dtype), work.full, work.aspects, lambda aspect: send(at=aspect))
+        found = calls[work.database](work.name, getattr(torch, work.dtype), work.full, work.aspects, lambda aspect: send(at=aspect))
         send(done=True, seconds=time.process_time() - started, **found)
+
+
+def run_compiled(*item):
+    import opnet_compiled  # imports the compiler
+
+    return opnet_compiled.run_item(*item)
+
+
+def run_compiled_module(*item):
+    import opnet_compiled
+
+    return opnet_compiled.run_module(*item)
 
 
 def run_planted(name, dtype, full, aspects, announce):
@@ -193,13 +206,16 @@ def part_of(name, parts):
 
 def known_types(database):
     """Returns the types in which each entry of a database runs, by name."""
-    if database == "ops":
+    if database in ("ops", "compiled"):
         from opnet_ops import OPS as entries
         from opnet_ops import types_of
     else:
         from opnet_modules import MODULES as entries
         from opnet_modules import types_of
-    return {name: [str(t).removeprefix("torch.") for t in types_of(entry)] for name, entry in entries.items()}
+    known = {name: [str(t).removeprefix("torch.") for t in types_of(entry)] for name, entry in entries.items()}
+    if database.startswith("compiled"):
+        known = {name: [t for t in types if t in COMPILED_TYPES] or types[:1] for name, types in known.items()}
+    return known
 
 
 def works_of(database, full_if=lambda name: False, types=None):
@@ -216,7 +232,7 @@ def works_of(database, full_if=lambda name: False, types=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--database", choices=("ops", "modules"), default="ops")
+    parser.add_argument("--database", choices=("ops", "modules", "compiled", "compiled_modules"), default="ops")
     parser.add_argument("--op", action="append", help="only this entry; may be repeated")
     parser.add_argument("--dtype", action="append", help="only this type; may be repeated")
     parser.add_argument("--aspect", action="append", help="only this aspect; may be repeated")

@@ -90,8 +90,8 @@ class Item:
             if number > before.get(name, 0):
                 self.fell_back[direction][name] = self.fell_back[direction].get(name, 0) + number - before.get(name, 0)
 
-    def differences(self, sample, training, change=None, memory_format=None, count=None):
-        """Returns (kind, message) pairs for one sample. `change` changes the layout of the inputs."""
+    def differences(self, sample, training, change=None, memory_format=None, count=None, prepare=lambda module: None):
+        """Returns (kind, message) pairs for one sample. `change` changes the layout of the inputs; `prepare` is called with the module on xpud."""
         tree = (sample.forward_input.args, sample.forward_input.kwargs)
         if change is not None and (tree := relaid(tree, change)) is None:
             return
@@ -103,6 +103,7 @@ class Item:
         there = there.to(DEVICE)
         if [id(p) for p in there.parameters()] != identities:
             yield "identity", "parameters are other objects after .to()"
+        prepare(there)
         exact = copy.deepcopy(here).float() if self.dtype in SIXTEEN_BITS else None
         theirs = Run(here, *placed(tree, "cpu"), self.runs_backward(training))
         mine = Run(there, *placed(tree, DEVICE), self.runs_backward(training), count)

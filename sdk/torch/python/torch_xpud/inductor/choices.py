@@ -7,10 +7,12 @@ import hashlib
 import logging
 import operator
 import pathlib
+import re
 
 import torch
 from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._inductor.exc import LoweringException
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy
 
@@ -107,25 +109,39 @@ class ChooseOperators(CustomGraphPass):
         return stamp(), tuple(sorted(_found.get()))
 
 
-def _cause(error):
-    """Returns the Unsupported that an error of Inductor was raised for, or None."""
-    while error is not None and not isinstance(error, Unsupported):
+def _chain(error):
+    """Yields an error and what it was raised for."""
+    while error is not None:
+        yield error
         error = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
-    return error
+
+
+def _refused(error):
+    """Returns the operators, by name, whose loops cannot be written, and why. Returns none for an error that has another cause."""
+    for each in _chain(error):
+        if isinstance(each, Unsupported):
+            return frozenset(map(str, each.operators)), f"loop kernels have no {each}"
+    for each in _chain(error):
+        if isinstance(each, LoweringException):  # which Inductor's own lowering raised, as for some symbolic sizes
+            found = re.search(r"^  target: ((?:aten|prims)\.\S+)$", str(each), re.MULTILINE)
+            if found:
+                return frozenset(found.groups()), f"Inductor cannot lower it: {str(each).splitlines()[0]}"
+    return frozenset(), ""
 
 
 def compile_loops(graph_module, example_inputs, **kwargs):
-    """Compiles a graph of ATen operators. If a loop cannot be written as a kernel, compiles it again with the loop's operators as operators."""
+    """Compiles a graph of ATen operators. If a loop cannot be written as a kernel, or Inductor cannot lower an operator, compiles the graph again, and
+    runs the loop's operators as operators."""
     found = _found.get()
     graph = copy.deepcopy(graph_module.graph)  # Inductor changes the graph
     try:
         return compile_fx_inner(graph_module, example_inputs, **kwargs)
     except Exception as error:
-        cause = _cause(error)
-        more = frozenset(map(str, cause.operators)) - found if cause is not None else ()
+        operators, reason = _refused(error)
+        more = operators - found
         if not more:
             raise
-        log.info("loops of %s run as operators: loop kernels have no %s", ", ".join(sorted(more)), cause)
+        log.info("loops of %s run as operators: %s", ", ".join(sorted(more)), reason)
     graph_module.graph = graph
     token = _found.set(found | more)
     try:
