@@ -60,8 +60,24 @@ def _route_by_name(module):
     registry._COMPILER_FNS["inductor"] = compile_on_its_device
 
 
+def _refuse_ahead_of_time(module):
+    """AOTInductor makes a library of machine code, for devices that it knows. Its own refusal is an assertion."""
+    compile_aot = module.compile_fx_aot
+
+    @functools.wraps(compile_aot)
+    def compile_for_its_device(graph, inputs, *args, **kwargs):
+        from . import dynamo
+
+        if dynamo.uses_xpud(graph, inputs):
+            raise NotImplementedError("AOTInductor does not compile for xpud. Use torch.compile; torch.compiler.save_cache_artifacts() keeps its results.")
+        return compile_aot(graph, inputs, *args, **kwargs)
+
+    module.compile_fx_aot = compile_for_its_device
+
+
 def install():
     for wrapper in (torch._TorchCompileInductorWrapper, torch._TorchCompileWrapper):
         wrapper.__init__ = _register_first(wrapper.__init__)
     torch._TorchCompileInductorWrapper.__call__ = _route(torch._TorchCompileInductorWrapper.__call__)
     imports.when_imported("torch._dynamo.backends.inductor", _route_by_name)
+    imports.when_imported("torch._inductor.compile_fx", _refuse_ahead_of_time)

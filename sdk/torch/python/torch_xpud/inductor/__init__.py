@@ -1,6 +1,6 @@
 """Inductor for xpud. Inductor lowers graphs and decides what is fused; each fused loop is sent to the daemon as data, which checks and compiles it.
 
-Importing this imports Inductor. torch_xpud.dynamo does so for the first graph with xpud tensors.
+Importing this imports Inductor and registers the back end. torch_xpud.dynamo does so for the first graph with xpud tensors.
 
 | module | what it is |
 |---|---|
@@ -14,8 +14,7 @@ Importing this imports Inductor. torch_xpud.dynamo does so for the first graph w
 | `patches` | what is changed in PyTorch |
 """
 
-import functools
-
+import torch
 from torch._inductor import config
 from torch._inductor.codegen.common import (
     DeviceOpOverrides,
@@ -25,9 +24,10 @@ from torch._inductor.codegen.common import (
 )
 from torch._inductor.compile_fx import compile_fx
 
+from .. import dynamo
 from . import patches
 from .choices import ChooseOperators, SaveBeforeMutation, compile_loops
-from .orders import OrderLoops, RestoreLoops
+from .orders import OrderLoops, restore_loops
 from .scheduling import Scheduling
 from .wrapper import Wrapper
 
@@ -51,8 +51,8 @@ class _DeviceOps(DeviceOpOverrides):
         return "torch.xpud.current_stream()"
 
 
-@functools.cache
-def register():
+def _register():
+    dynamo.register()  # programs that call Inductor without torch.compile, as PyTorch's scripts do, ask for the device interface
     register_backend_for_device("xpud", Scheduling, Wrapper)
     get_device_op_overrides("cpu")  # registers PyTorch's own devices, which it does only before any other is there
     register_device_op_overrides("xpud", _DeviceOps())
@@ -86,13 +86,27 @@ def settings(given):
     for name, ours in (("post_grad_custom_post_pass", ChooseOperators()), ("joint_custom_post_pass", SaveBeforeMutation())):
         passes = patched.get(name, getattr(config, name))
         patched[name] = ours if passes is None else [*(passes if isinstance(passes, (list, tuple)) else (passes,)), ours]
-    for name, ours in (("_pre_fusion_custom_pass", OrderLoops()), ("_post_fusion_custom_pass", RestoreLoops())):
+    for name, ours in (("_pre_fusion_custom_pass", OrderLoops()), ("_post_fusion_custom_pass", restore_loops)):
         if patched.get(name, getattr(config, name)) is None:  # private, and one alone
             patched[name] = ours
     return patched
 
 
+def _refuse_machine_code(graph, given):
+    """Raises NotImplementedError for what would make the client send or run machine code. Kernels are data, which the daemon checks and compiles."""
+    if given.get("cpp_wrapper", config.cpp_wrapper):
+        raise NotImplementedError("torch.compile on xpud has no cpp_wrapper: the code around kernels is Python. Leave cpp_wrapper off.")
+    for module in graph.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                if node.op == "call_function" and getattr(node.target, "__name__", "").startswith("triton_kernel_wrapper"):
+                    raise NotImplementedError("xpud runs no Triton kernels of programs. Write this kernel with PyTorch's operators: torch.compile fuses them.")
+
+
 def compile_graph(graph, inputs, given=None, **kwargs):
-    """Compiles a graph of Dynamo that has xpud tensors, with Inductor's options `given`."""
-    register()
+    """Compiles a graph of Dynamo that has xpud tensors, with Inductor's options `given`. Raises NotImplementedError for those that xpud lacks."""
+    _refuse_machine_code(graph, given or {})
     return compile_fx(graph, inputs, inner_compile=compile_loops, config_patches=settings(given or {}), **kwargs)
+
+
+_register()

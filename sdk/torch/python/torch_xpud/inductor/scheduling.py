@@ -1,10 +1,13 @@
 """Inductor's scheduling for xpud: which nodes are fused, and the loop kernel of a group of fused nodes."""
 
+import logging
+import time
+
 import sympy
 import torch
 from torch._inductor import config, ir, metrics
 from torch._inductor.codegen.common import BackendFeature
-from torch._inductor.scheduler import BaseScheduling, ForeachKernelSchedulerNode, SchedulerNode
+from torch._inductor.scheduler import BaseScheduling, ForeachKernelSchedulerNode, FusedSchedulerNode, SchedulerNode
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sympy_index_symbol_with_prefix, sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
@@ -13,6 +16,9 @@ from torch.utils._sympy.symbol import SymT
 
 from .kernel_bytes import MAX_ARGUMENTS, MAX_BODIES, MAX_DIMENSIONS, MAX_STATEMENTS, Body, IndexOp, Kernel, TooLarge
 from .ops_handler import KernelBuilder, LoopOps, NeedsOwnBody, Unsupported
+
+log = logging.getLogger(__name__)
+_PROGRESS_INTERVAL = 5.0  # seconds
 
 # Fusion leaves room: an operation can become several statements.
 _MAX_FUSED_BUFFERS = MAX_ARGUMENTS // 2 - 8
@@ -254,8 +260,28 @@ class _Split(Exception):
 # ---- fusion
 
 
+class _Progress:
+    """Says at INFO how many of a graph's kernels were written, if that takes long."""
+
+    def __init__(self, scheduler):
+        self._scheduler, self._written, self._said = scheduler, 0, time.monotonic()
+
+    def note(self):
+        """One more group of nodes was written."""
+        self._written += 1
+        now = time.monotonic()
+        if now - self._said >= _PROGRESS_INTERVAL:
+            self._said = now
+            groups = sum(isinstance(node, (SchedulerNode, FusedSchedulerNode)) and node.get_device().type == "xpud" for node in self._scheduler.nodes)
+            log.info("%d of %d kernels", self._written, groups)
+
+
 class Scheduling(BaseScheduling):
     """Chooses what is fused, and writes each group as one loop kernel."""
+
+    def __init__(self, scheduler):
+        super().__init__(scheduler)
+        self._progress = _Progress(scheduler)
 
     def get_backend_features(self, device):
         features = BackendFeature.BUCKETIZE, BackendFeature.MASKED_SCATTER_WITH_INDEX, BackendFeature.SCAN, BackendFeature.REDUCE_TO_SINGLE_ELEMENT
@@ -296,6 +322,7 @@ class Scheduling(BaseScheduling):
         nodes = [each for each in node.get_nodes() if each.get_name() not in self.scheduler.removed_ops]
         if nodes:
             self._codegen_nodes(nodes)
+        self._progress.note()
         self.free_buffers_in_scheduler()
 
     def _codegen_nodes(self, nodes):
