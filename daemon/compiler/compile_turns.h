@@ -19,8 +19,8 @@ namespace xpud::compiler {
 class CompileTurns {
  public:
   struct Limits {
-    size_t at_once = 1;  // that are not overdue
-    size_t overdue = 8;  // in addition; while there are so many, nothing starts
+    size_t at_once = 1;   // that are not overdue
+    size_t overdue = 16;  // in addition; while there are so many, nothing starts
     uint64_t patience_ns = 200'000'000;
   };
   using Waiter = kernels::CompileService::Waiter;

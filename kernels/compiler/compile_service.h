@@ -16,7 +16,7 @@ namespace xpud::kernels {
 
 class CompileService {
  public:
-  // Who waits for a kernel. It may end meanwhile.
+  // The session that waits for a kernel. It may end meanwhile.
   struct Waiter {
     std::weak_ptr<KernelOwner> owner;
     uint64_t tenant = 0;
