@@ -23,7 +23,7 @@
 
 namespace xpud::compiler {
 
-// How long the compilation of a kernel may take, and the memory that it may use.
+// How much time of a processor the compilation of a kernel may take, and the memory that it may use.
 inline constexpr int kMaxCompileSeconds = 10;
 inline constexpr uint64_t kMaxCompileBytes = uint64_t{3} << 30;
 

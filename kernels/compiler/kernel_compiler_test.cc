@@ -551,7 +551,7 @@ class Elsewhere : public ::testing::Test {
   }
   // Answers a job, and waits until all know it.
   void Answer(uint64_t job, absl::StatusOr<std::string> code) {
-    service_.Await(job).done(std::move(code), 1000);
+    std::exchange(service_.Await(job).done, nullptr)(std::move(code), 1000);
     cache_.WaitForCompiles();
   }
   const Kernel* Make(const std::shared_ptr<KernelOwner>& owner, int number) {
