@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/compiler/compile_turns.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/handshake.h"
@@ -38,9 +39,11 @@ constexpr bool kSanitized = false;
 #endif
 
 constexpr int kSocketFd = 3;  // the process's only fd besides stdin, stdout and stderr
-// The daemon waits a little longer than a fork may run.
+// Of clock time, for a fork on a busy machine. The daemon waits a little longer than a fork may run.
 constexpr uint64_t kSecondNs = 1'000'000'000;
-constexpr uint64_t kWaitNs = (kMaxCompileSeconds + 2) * kSecondNs;
+constexpr uint64_t kMaxWaitSeconds = 3 * kMaxCompileSeconds;
+constexpr uint64_t kWaitNs = (kMaxWaitSeconds + 2) * kSecondNs;
+constexpr int kOverdueNice = 10;
 // Before the process is started again. The pause doubles while it lives for a shorter time than the longest.
 constexpr int kMinPauseMs = 10, kMaxPauseMs = 1000;
 
@@ -95,10 +98,26 @@ kernels::CodeTarget TargetOf(const RequestHeader& header) {
           header.has_doubles != 0};
 }
 
+void SetAlarm(uint64_t ns) {
+  const itimerval end = {.it_interval = {},
+                         .it_value = {.tv_sec = static_cast<time_t>(ns / kSecondNs),
+                                      .tv_usec = static_cast<suseconds_t>(ns % kSecondNs / 1000)}};
+  setitimer(ITIMER_REAL, &end, nullptr);
+}
+
+// It is overdue: others go before it. The next alarm ends it. Makes system calls only.
+void LowerItself(int) {
+  setpriority(PRIO_PROCESS, 0, kOverdueNice);
+  signal(SIGALRM, SIG_DFL);
+  SetAlarm(kMaxWaitSeconds * kSecondNs);
+}
+
 void SetLimits() {
-  const itimerval end = {.it_interval = {}, .it_value = {.tv_sec = kMaxCompileSeconds, .tv_usec = 0}};
-  setitimer(ITIMER_REAL, &end, nullptr);  // SIGALRM ends it
-  const rlimit memory = {kMaxCompileBytes, kMaxCompileBytes}, none = {0, 0};
+  signal(SIGALRM, LowerItself);
+  SetAlarm(kCompilePatienceNs);
+  const rlimit memory = {kMaxCompileBytes, kMaxCompileBytes}, none = {0, 0},
+               time = {kMaxCompileSeconds, kMaxCompileSeconds};
+  setrlimit(RLIMIT_CPU, &time);
   if (!kSanitized) setrlimit(RLIMIT_DATA, &memory);
   setrlimit(RLIMIT_CORE, &none);
 }

@@ -23,9 +23,9 @@
 
 namespace xpud::compiler {
 
-// How long the compilation of a kernel may take, and the memory that it may use.
+// How much time of a processor the compilation of a kernel may take, and the memory that it may use.
 inline constexpr int kMaxCompileSeconds = 10;
-inline constexpr uint64_t kMaxCompileBytes = uint64_t{3} << 30;
+inline constexpr uint64_t kMaxCompileBytes = uint64_t{1} << 30;
 
 // A compilation under way in a fork. Waits for nothing: poll fd() for events(). One thread.
 class Compilation {

@@ -32,7 +32,7 @@ std::optional<uint64_t> CompileTurns::Start(uint64_t now_ns) {
   const Waiter* chosen = nullptr;
   uint64_t least = std::numeric_limits<uint64_t>::max();
   const auto consider = [&](const auto& job, const Waiter& waiter) {
-    if (!MayStart(waiter.tenant, now_ns)) return;
+    if (!MayStart(waiter, now_ns)) return;
     const uint64_t used = UsedNs(waiter.tenant, now_ns);
     if (used >= least) return;
     least = used;
@@ -74,10 +74,15 @@ size_t CompileTurns::Overdue(uint64_t now_ns) const {
       std::ranges::count_if(running_, [&](const auto& job) { return IsOverdue(job.second, now_ns); }));
 }
 
-bool CompileTurns::MayStart(uint64_t tenant, uint64_t now_ns) const {
-  return std::ranges::none_of(running_, [&](const auto& job) {
-    return job.second.waiter.tenant == tenant && IsOverdue(job.second, now_ns);
-  });
+bool CompileTurns::MayStart(const Waiter& waiter, uint64_t now_ns) const {
+  size_t of_tenant = 0;
+  for (const auto& [job, one] : running_) {
+    if (one.waiter.tenant != waiter.tenant || !IsOverdue(one, now_ns)) continue;
+    const auto& owner = one.waiter.owner;
+    if (!owner.owner_before(waiter.owner) && !waiter.owner.owner_before(owner)) return false;
+    ++of_tenant;
+  }
+  return of_tenant < limits_.overdue_of_tenant;
 }
 
 // With what runs.

@@ -2,8 +2,9 @@
 // compilations have taken least, so that one who defines kernels without end delays another's by about one
 // compilation. A tenant that comes back has no more than the others that wait: nothing is saved up.
 //
-// A compilation that takes longer than `patience_ns` is overdue. Other tenants do not wait for it any more;
-// its own tenant's next one does. A value; times are of a monotonic clock.
+// A compilation that takes longer than `patience_ns` is overdue. Others do not wait for it any more; the next
+// one of its session does, and those of its tenant if several of that one are overdue. A value; times are of
+// a monotonic clock.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +17,15 @@
 
 namespace xpud::compiler {
 
+inline constexpr uint64_t kCompilePatienceNs = 200'000'000;
+
 class CompileTurns {
  public:
   struct Limits {
-    size_t at_once = 1;   // that are not overdue
-    size_t overdue = 16;  // in addition; while there are so many, nothing starts
-    uint64_t patience_ns = 200'000'000;
+    size_t at_once = 1;            // that are not overdue
+    size_t overdue = 16;           // in addition; while there are so many, nothing starts
+    size_t overdue_of_tenant = 4;  // while there are so many, nothing of the tenant starts
+    uint64_t patience_ns = kCompilePatienceNs;
   };
   using Waiter = kernels::CompileService::Waiter;
   // Tenants that do not compile, and have had more than those that do, are remembered.
@@ -55,7 +59,7 @@ class CompileTurns {
   bool IsOverdue(const Running& one, uint64_t now_ns) const {
     return now_ns - one.began_ns >= limits_.patience_ns;
   }
-  bool MayStart(uint64_t tenant, uint64_t now_ns) const;
+  bool MayStart(const Waiter& waiter, uint64_t now_ns) const;
   uint64_t UsedNs(uint64_t tenant, uint64_t now_ns) const;
   void ForgetTenants();
 

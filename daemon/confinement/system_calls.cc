@@ -187,6 +187,7 @@ constexpr SystemCall kAllowed[] = {
     {CALL(set_robust_list), kAlsoCompiler},
     {CALL(set_tid_address), kAlsoCompiler},
     {CALL(setpriority)},
+    {CALL(setpriority), kCompiler, {1, kInt, 0, true}},  // lowers its own
     {CALL(sigaltstack), kAlsoCompiler},
     {CALL(sysinfo), kAlsoCompiler},
     {CALL(tgkill), kAlsoCompiler},

@@ -58,7 +58,7 @@ constexpr Metric<v1::Daemon> kOfDaemon[] = {
     {{"xpud_loop_kernels_compiling", Type::kGauge, Scale::kOne, "Loop kernels that are being compiled."},
      COMPILER(running)},
     {{"xpud_loop_kernels_overdue", Type::kGauge, Scale::kOne,
-      "Those of them for which other tenants do not wait any more."},
+      "Those of them that take so long that others do not wait for them any more."},
      COMPILER(overdue)},
     {{"xpud_loop_kernels_waiting", Type::kGauge, Scale::kOne, "Loop kernels that wait to be compiled."},
      COMPILER(waiting)},

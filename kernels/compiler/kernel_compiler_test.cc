@@ -551,7 +551,7 @@ class Elsewhere : public ::testing::Test {
   }
   // Answers a job, and waits until all know it.
   void Answer(uint64_t job, absl::StatusOr<std::string> code) {
-    service_.Await(job).done(std::move(code), 1000);
+    std::exchange(service_.Await(job).done, nullptr)(std::move(code), 1000);
     cache_.WaitForCompiles();
   }
   const Kernel* Make(const std::shared_ptr<KernelOwner>& owner, int number) {
@@ -632,6 +632,38 @@ TEST_F(Elsewhere, ATenantPushesOutItsOwnKernelsFirst) {
   EXPECT_EQ(answered_, made);
   EXPECT_NE(Make(a_, 1000), nullptr);
   EXPECT_EQ(answered_, made + 1) << "its own were";
+}
+
+TEST(KernelCompiler, WhatIsCompiledElsewhereIsAssembledHere) {
+  FakeService service;
+  const auto compiler =
+      *KernelCompiler::Create({.target = Target::kNvptx, .assembles = true, .elsewhere = &service});
+  ClientSkeleton skeleton;
+  KernelCompiler::Client lost(compiler, nullptr, IsLost),
+      works(compiler, nullptr, [](const std::string& ptx) {
+        EXPECT_EQ(ptx, "ptx");
+        return absl::StatusOr<std::string>("cubin");
+      });
+  ASSERT_TRUE(lost.Start().ok() && works.Start().ok());
+  const auto code = lost.Find(skeleton, FillSkeleton::Pack({1}));
+  EXPECT_EQ(works.Find(skeleton, FillSkeleton::Pack({1})), code);
+  std::exchange(service.Await(1).done, nullptr)("ptx", 1000);
+  works.WaitForCompiles();
+  ASSERT_EQ(code->state(), Code::State::kReady);
+  EXPECT_EQ(code->image().bytes, "cubin");
+}
+
+TEST(KernelCompiler, AnAnswerAfterTheEndOfACompilerIsDropped) {
+  FakeService service;
+  {
+    const auto compiler = *KernelCompiler::Create({.elsewhere = &service});
+    ClientSkeleton skeleton;
+    KernelCompiler::Client client(compiler, nullptr, nullptr);
+    ASSERT_TRUE(client.Start().ok());
+    (void)client.Find(skeleton, FillSkeleton::Pack({1}));
+    service.Await(1);
+  }
+  std::exchange(service.Await(1).done, nullptr)("code", 1000);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ RELEASE, FUZZ = ROOT / "build/release", ROOT / "build/asan-ubsan"
 CORPUS = ROOT / "tests/fuzz/corpus"
 WORK = FUZZ / "capture"
 TARGETS = ("wire", "session", "hello", "control", "options", "cache", "metrics", "remote")
-SUITES = ("compute", "host_memory", "executor", "faults")
+SUITES = ("compute", "host_memory", "executor", "faults", "loop_kernels")
 
 PAGE, RING = 4096, 1 << 20
 MOST_OF_A_SESSION = 32 << 10  # bytes of its ring

@@ -39,6 +39,22 @@ std::string Measured(const char* what, bool has, const std::string& value, const
   return Line(what, has ? value : wide ? absl::StrCat("-  (", why, ")") : "-");
 }
 
+std::string Compiler(const v1::Compiler& compiler) {
+  std::string text =
+      compiler.has_pid() ? absl::StrCat("pid ", compiler.pid()) : std::string("none, it is being replaced");
+  absl::StrAppend(&text, ", ", CountCell(compiler.compiled()), " loop kernels compiled in ",
+                  Duration(compiler.compile_ns()));
+  const auto add = [&](uint64_t count, const char* what) {
+    if (count > 0) absl::StrAppend(&text, ", ", CountCell(count), " ", what);
+  };
+  add(compiler.failed(), "could not be compiled");
+  add(compiler.running(), "being compiled");
+  add(compiler.overdue(), "of them for long");
+  add(compiler.waiting(), "waiting");
+  absl::StrAppend(&text, ", ", compiler.replaced(), " lost and replaced");
+  return text;
+}
+
 std::string DaemonLines(const v1::GetStatusResponse& status, bool wide) {
   const v1::Daemon& daemon = status.daemon();
   std::string text;
@@ -56,22 +72,6 @@ std::string DaemonLines(const v1::GetStatusResponse& status, bool wide) {
                             daemon.sessions_closed_for_fault(), " closed for protocol errors"));
   if (daemon.has_compiler()) text += Line("compiler", Compiler(daemon.compiler()));
   if (daemon.drained()) text += Line("drained", "new sessions are refused until `xpuctl drain off`");
-  return text;
-}
-
-std::string Compiler(const v1::Compiler& compiler) {
-  std::string text =
-      compiler.has_pid() ? absl::StrCat("pid ", compiler.pid()) : std::string("none, it is being replaced");
-  absl::StrAppend(&text, ", ", CountCell(compiler.compiled()), " loop kernels compiled in ",
-                  Duration(compiler.compile_ns()));
-  const auto add = [&](uint64_t count, const char* what) {
-    if (count > 0) absl::StrAppend(&text, ", ", CountCell(count), " ", what);
-  };
-  add(compiler.failed(), "could not be compiled");
-  add(compiler.running(), "being compiled");
-  add(compiler.overdue(), "of them for long");
-  add(compiler.waiting(), "waiting");
-  absl::StrAppend(&text, ", ", compiler.replaced(), " lost and replaced");
   return text;
 }
 
