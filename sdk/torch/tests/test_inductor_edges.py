@@ -361,7 +361,8 @@ class CacheTest(unittest.TestCase):
             environment = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache", "ARTIFACTS": f"{folder}/artifacts"}
             self.assertEqual(run(self.PROGRAM, **environment).split(), ["9.0", "0", "0"])
             os.remove(environment["ARTIFACTS"])
-            entries = [os.path.join(path, name) for kind in ("fxgraph", "aotautograd") for path, _, names in os.walk(f"{folder}/cache/{kind}") for name in names]
+            entries = [os.path.join(path, name) for kind in ("fxgraph", "aotautograd")
+                       for path, _, names in os.walk(f"{folder}/cache/{kind}") for name in names]  # fmt: skip
             self.assertTrue(entries)
             for entry in entries:
                 with open(entry, "r+b") as file:
