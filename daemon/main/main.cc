@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "daemon/compiler/compile_desk.h"
 #include "daemon/compiler/compile_process.h"
 #include "daemon/config/configuration.h"
 #include "daemon/config/user.h"
@@ -123,7 +124,7 @@ std::optional<uint32_t> GatewayUid(const std::string& user) {
 absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
     const Options& options, executor::DevicePlan plan, const Reloader& reloader,
     const std::string& cache_directory, executor::process::Spawner* spawner,
-    compiler::CompileProcess& compile_process, const std::function<void()>& wake) {
+    compiler::CompileDesk& compile_desk, const std::function<void()>& wake) {
   ASSIGN_OR_RETURN(auto devices, executor::OpenDevices(
                                      {.plan = std::move(plan),
                                       .driver_library = options.driver,
@@ -165,23 +166,18 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
     const kernels::CodeTarget code(library.target, library.processor, library.has_doubles);
     auto& compiler = compilers[code];
     if (compiler == nullptr) {
-      ASSIGN_OR_RETURN(compiler,
-                       kernels::KernelCompiler::Create(
-                           {.target = code,
-                            .assembles = library.assemble != nullptr,
-                            .cache_directory = library.cache_directory,
-                            .cache_bytes = options.cache_limit,
-                            .compile_elsewhere =
-                                [code, &compile_process](const std::string& request) {
-                                  return compile_process.Compile(code, request);
-                                },
-                            .on_cache_failure =
-                                [cache_directory](const absl::Status& why) {
-                                  spdlog::warn(
-                                      "kernel_cache_failed folder={} error=\"{}\" note=\"kernels are "
-                                      "compiled again at the next start\"",
-                                      cache_directory, std::string(why.message()));
-                                }}));
+      ASSIGN_OR_RETURN(compiler, kernels::KernelCompiler::Create(
+                                     {.target = code,
+                                      .assembles = library.assemble != nullptr,
+                                      .cache_directory = library.cache_directory,
+                                      .cache_bytes = options.cache_limit,
+                                      .elsewhere = &compile_desk,
+                                      .on_cache_failure = [cache_directory](const absl::Status& why) {
+                                        spdlog::warn(
+                                            "kernel_cache_failed folder={} error=\"{}\" note=\"kernels are "
+                                            "compiled again at the next start\"",
+                                            cache_directory, std::string(why.message()));
+                                      }}));
     }
     library.compiler = compiler;
     ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create(library));
@@ -381,6 +377,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
                                                   .door_directories = doors.Roots()},
                                                  in_force));
 
+  ASSIGN_OR_RETURN(auto compile_desk, compiler::CompileDesk::Start(*compile_process));
   if (dumps != nullptr) RETURN_IF_ERROR(dumps->Start());
   ASSIGN_OR_RETURN(auto endpoint, ListenForMetrics(options));
   std::atomic<lane::Lanes*> lanes_to_wake{nullptr};
@@ -388,7 +385,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
     if (lane::Lanes* lanes = lanes_to_wake.load()) lanes->WakeAll();
   };
   ASSIGN_OR_RETURN(auto devices, OpenDevices(options, std::move(plan), reloader, cache_directory,
-                                             spawner.get(), *compile_process, wake));
+                                             spawner.get(), *compile_desk, wake));
   if (!HasExecutors(devices)) spawner.reset();
   DropUnusable(devices);
   const size_t device_count = devices.size();
@@ -404,6 +401,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
                                                          {.client_socket = options.socket,
                                                           .sensors = &sensors,
                                                           .claims = claims.get(),
+                                                          .compiles = compile_desk.get(),
                                                           .private_daemon = is_private,
                                                           .cache_directory = cache_directory,
                                                           .configuration = [&] { return reloader.Values(); },
@@ -428,7 +426,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   control.reset();
   claims.reset();
   lanes_to_wake.store(nullptr);
-  compile_process->Close();
+  compile_desk->Stop();
   lanes.reset();
   doors.RemoveRoots();
   return absl::OkStatus();

@@ -123,7 +123,7 @@ void Fill(const session::Session& session, v1::Session& out) {
 // A session's parts on all devices.
 struct Work {
   SessionCounters counters;
-  uint64_t memory_bytes = 0, peak_bytes = 0, buffers = 0, queues = 0;
+  uint64_t memory_bytes = 0, peak_bytes = 0, buffers = 0, queues = 0, kernels_pending = 0;
   std::string waiting_for;                        // on the last of them
   std::map<uint32_t, v1::SessionDevice> devices;  // that the session uses
 
@@ -137,6 +137,7 @@ struct Work {
     part.set_index(device);
     part.set_memory_bytes(session.allocated_bytes());
     part.set_busy_ns(session.counters().busy_ns);
+    kernels_pending += session.kernels_pending();
     const session::DeviceSession::WaitState state = session.wait_state();
     if (state.has_commands) waiting_for = records::Describe(state.stall, state.row);
   }
@@ -146,6 +147,7 @@ struct Work {
     out.set_memory_peak_bytes(peak_bytes);
     out.set_buffers(buffers);
     out.set_queues(static_cast<uint32_t>(queues));
+    out.set_kernels_pending(kernels_pending);
     for (const auto& [index, part] : devices) *out.add_devices() = part;
     if (!waiting_for.empty()) out.set_waiting_for(waiting_for);
   }
@@ -171,6 +173,17 @@ void Fill(const Claims::Entry& entry, const ClaimDesk& desk, v1::Claim& out) {
     out.set_expires_in_ms((entry.expires_ns - std::min(entry.expires_ns, now_ns)) / 1'000'000);
   out.set_sessions(entry.sessions);
   out.set_ends(entry.ends);
+}
+
+void Fill(const compiler::CompileDesk::State& state, v1::Compiler& out) {
+  if (state.process.pid != 0) out.set_pid(state.process.pid);
+  out.set_replaced(state.process.replaced);
+  out.set_running(static_cast<uint32_t>(state.running));
+  out.set_overdue(static_cast<uint32_t>(state.overdue));
+  out.set_waiting(static_cast<uint32_t>(state.waiting));
+  out.set_compiled(state.compiled);
+  out.set_failed(state.failed);
+  out.set_compile_ns(state.compile_ns);
 }
 
 v1::Quota& AddQuota(uint32_t device, const std::optional<uint64_t>& bytes, uint64_t effective,
@@ -495,6 +508,7 @@ class Control::Service final : public v1::Control::Service {
     rlimit files = {};
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) out.set_file_limit(files.rlim_cur);
     out.set_cache_directory(options_.cache_directory);
+    if (options_.compiles != nullptr) Fill(options_.compiles->state(), *out.mutable_compiler());
   }
   void AddWork(WorkBySession& work) {
     constexpr size_t kSessionPiece = 16;  // in a visit

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "daemon/compiler/compile_desk.h"
 #include "daemon/lane/lanes.h"
 #include "daemon/service/acceptor.h"
 #include "daemon/service/claim_desk.h"
@@ -32,6 +33,7 @@ class Control {
     std::string client_socket;         // the clients' socket; control.sock is in the same folder
     SensorSampler* sensors = nullptr;  // not null; outlives this, as the desk
     ClaimDesk* claims = nullptr;       // not null
+    const compiler::CompileDesk* compiles = nullptr;  // null: clients' kernels are compiled here
     bool private_daemon = false;
     std::string cache_directory = {};                              // empty: no cache
     std::function<std::vector<ConfigValue>()> configuration = {};  // thread-safe

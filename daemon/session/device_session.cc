@@ -46,6 +46,7 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
       prediction_(state.device->properties().peak),
       reader_(*transport_),
       buffers_(space, session_->peer().tenant),
+      kernel_owner_(kernels::KernelOwner::Create(session_->peer().tenant.Text())),
       memories_(*state.device, session_->id()),
       errors_(*transport_, counters_),
       announcer_(queues_, *transport_, busy_queues_, state.device->properties().synchronous),
@@ -53,7 +54,7 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
       recorder_(std::make_unique<records::Recorder>(state.device->properties().synchronous)),
       memory_(state, device, session_->peer().tenant, *transport_, queues_, announcer_, *rerun_,
               busy_queues_),
-      ops_(state, buffers_, kernels_, errors_, memory_, *rerun_),
+      ops_(state, buffers_, kernels_, errors_, memory_, *rerun_, *kernel_owner_),
       copies_(state, *transport_, access_, buffers_, memories_, errors_, *rerun_, counters_) {}
 
 DeviceSession::~DeviceSession() {
@@ -82,6 +83,7 @@ absl::Status DeviceSession::OpenQueue(uint32_t id) {
 // zeroing of its memory, may still be in flight.
 bool DeviceSession::End() {
   reader_.Drop();
+  counters_.compile_ns = kernel_owner_->compile_ns();
   if (abandoned_) return true;
   if (!std::exchange(ending_, true)) {
     bool failed = false;
@@ -148,6 +150,7 @@ absl::StatusOr<bool> DeviceSession::HoldBack(uint64_t now_ns, bool waits) {
 absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns,
                                                            const stream::InFlightWindow& window) {
   const uint64_t start = NowNs();
+  counters_.compile_ns = kernel_owner_->compile_ns();
   if (std::exchange(tenant_waits_, false)) progress_ns_ = start;
   Poll();
   if (transport_->TakeWaitRequest() != 0) announcer_.ClientWaits();

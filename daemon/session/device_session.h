@@ -97,6 +97,8 @@ class DeviceSession {
   uint64_t peak_bytes() const { return memory_.peak_bytes(); }
   size_t buffer_count() const { return buffers_.live(); }
   int queue_count() const { return queues_.count(); }
+  // Kernels of this client that wait to be compiled, or are being compiled.
+  uint64_t kernels_pending() const { return kernel_owner_->pending(); }
   // The last Run that worked, on the steady clock.
   uint64_t slice_began_ns() const { return meter_.began_ns(); }
   uint64_t slice_ended_ns() const { return meter_.ended_ns(); }
@@ -175,6 +177,7 @@ class DeviceSession {
   CommandReader reader_;
   handles::BufferTable buffers_;
   handles::KernelTable kernels_;
+  const std::shared_ptr<kernels::KernelOwner> kernel_owner_;
   handles::DeviceHostMemories memories_;
   stream::QueueErrors errors_;
   stream::QueueTable queues_;

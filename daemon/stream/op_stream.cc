@@ -84,7 +84,7 @@ absl::StatusOr<Outcome> OpStream::PlanAndSubmit(Queue& queue, const kernels::OpC
     return static_cast<void*>(block.address);
   };
   absl::StatusOr<Readiness> ready = Readiness::kReady;
-  if (stopped_ == nullptr) ready = state_.library->Plan(call, workspace, planned_.launches);
+  if (stopped_ == nullptr) ready = state_.library->Plan(call, workspace, planned_.launches, &owner_);
   records::Stall stall = records::Stall::kCompiling;
   if (absl::IsUnavailable(ready.status())) {  // memory may become free
     ready = Readiness::kCompiling;

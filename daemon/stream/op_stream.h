@@ -16,8 +16,9 @@ namespace xpud::stream {
 class OpStream {
  public:
   OpStream(DeviceState& state, handles::BufferTable& buffers, const handles::KernelTable& kernels,
-           QueueErrors& errors, Memory& memory, Rerun& rerun)
+           QueueErrors& errors, Memory& memory, Rerun& rerun, kernels::KernelOwner& owner)
       : state_(state),
+        owner_(owner),
         buffers_(buffers),
         errors_(errors),
         memory_(memory),
@@ -43,6 +44,7 @@ class OpStream {
   void FreeWorkspace(Queue& queue, uint64_t sequence);
 
   DeviceState& state_;
+  kernels::KernelOwner& owner_;
   handles::BufferTable& buffers_;
   QueueErrors& errors_;
   Memory& memory_;

@@ -25,6 +25,12 @@ struct Metric {
     return row.has_##field() ? std::optional<uint64_t>(row.field()) : std::nullopt; \
   }
 
+#define COMPILER(field)                                     \
+  [](const v1::Daemon& daemon) -> std::optional<uint64_t> { \
+    if (!daemon.has_compiler()) return std::nullopt;        \
+    return daemon.compiler().field();                       \
+  }
+
 constexpr Metric<v1::Daemon> kOfDaemon[] = {
     {{"xpud_uptime_seconds", Type::kGauge, Scale::kNanoseconds, "Time since the daemon started."},
      VALUE(Daemon, uptime_ns)},
@@ -40,7 +46,28 @@ constexpr Metric<v1::Daemon> kOfDaemon[] = {
     {{"process_cpu_seconds_total", Type::kCounter, Scale::kNanoseconds,
       "User and system time of the daemon's process."},
      OPTIONAL(Daemon, cpu_ns)},
+    {{"xpud_loop_compiler_up", Type::kGauge, Scale::kOne,
+      "1 while clients' loop kernels can be compiled, 0 while the process that does is being replaced."},
+     [](const v1::Daemon& daemon) -> std::optional<uint64_t> {
+       if (!daemon.has_compiler()) return std::nullopt;
+       return daemon.compiler().has_pid() ? 1 : 0;
+     }},
+    {{"xpud_loop_compiler_replaced_total", Type::kCounter, Scale::kOne,
+      "How often that process was lost and replaced."},
+     COMPILER(replaced)},
+    {{"xpud_loop_kernels_compiling", Type::kGauge, Scale::kOne, "Loop kernels that are being compiled."},
+     COMPILER(running)},
+    {{"xpud_loop_kernels_overdue", Type::kGauge, Scale::kOne,
+      "Those of them for which other tenants do not wait any more."},
+     COMPILER(overdue)},
+    {{"xpud_loop_kernels_waiting", Type::kGauge, Scale::kOne, "Loop kernels that wait to be compiled."},
+     COMPILER(waiting)},
+    {{"xpud_loop_kernels_compiled_total", Type::kCounter, Scale::kOne, "Loop kernels that were compiled."},
+     COMPILER(compiled)},
+    {{"xpud_loop_kernels_failed_total", Type::kCounter, Scale::kOne, "Loop kernels that did not compile."},
+     COMPILER(failed)},
 };
+#undef COMPILER
 
 // Reads a sensor in thousandths.
 #define SENSOR(field)                                                                 \
@@ -157,6 +184,12 @@ constexpr Metric<v1::Session> kOfClient[] = {
     {{"xpud_client_queue_wait_seconds_total", Type::kCounter, Scale::kNanoseconds,
       "Time during which commands of the session waited for their turn."},
      VALUE(Session, queue_wait_ns)},
+    {{"xpud_client_compile_seconds_total", Type::kCounter, Scale::kNanoseconds,
+      "Time spent compiling loop kernels in the session's turns."},
+     VALUE(Session, compile_ns)},
+    {{"xpud_client_kernels_pending", Type::kGauge, Scale::kOne,
+      "Loop kernels of the session that wait to be compiled, or are being compiled."},
+     VALUE(Session, kernels_pending)},
     {{"xpud_client_memory_bytes", Type::kGauge, Scale::kOne, "Memory of all devices that the session holds."},
      VALUE(Session, memory_bytes)},
     {{"xpud_client_memory_peak_bytes", Type::kGauge, Scale::kOne,
@@ -193,6 +226,9 @@ constexpr Metric<v1::TenantTotal> kOfTenant[] = {
     {{"xpud_tenant_queue_wait_seconds_total", Type::kCounter, Scale::kNanoseconds,
       "Time during which commands of the tenant's sessions waited for their turn, summed over them."},
      VALUE(TenantTotal, queue_wait_ns)},
+    {{"xpud_tenant_compile_seconds_total", Type::kCounter, Scale::kNanoseconds,
+      "Time spent compiling loop kernels in the tenant's turns."},
+     VALUE(TenantTotal, compile_ns)},
     {{"xpud_tenant_memory_bytes", Type::kGauge, Scale::kOne, "Memory of all devices that the tenant holds."},
      VALUE(TenantTotal, memory_bytes)},
     {{"xpud_tenant_sessions", Type::kGauge, Scale::kOne, "Sessions of the tenant that are open."},

@@ -18,6 +18,7 @@ namespace xpud {
   COUNTER(uploaded_bytes)                          \
   COUNTER(downloaded_bytes)                        \
   COUNTER(busy_ns)       /* device time charged */ \
+  COUNTER(compile_ns)    /* of its loop kernels */ \
   COUNTER(queue_wait_ns) /* commands waited for their turn: session/queue_wait.h */
 
 struct SessionCounters {

@@ -129,10 +129,10 @@ class Emitter {
   Value Load(ops::DType type, Value base, Value index, Scalar as, int width = 1);
   void Store(ops::DType type, Value base, Value index, Value value, Scalar from, int width = 1);
   // GPUs: element `index` becomes combine(element, conversion as in Load and Store), atomically for all lanes
-  // that do the same. REQUIRES: elements of 4 or 8 bytes.
+  // that do the same. Of smaller elements than 4 bytes, the aligned 4 bytes around them are exchanged.
   void Atomically(ops::DType type, Value base, Value index, Scalar as,
                   const std::function<Value(Value)>& combine);
-  // GPUs: adds to element `index`, atomically. REQUIRES: as above, numbers.
+  // GPUs: adds to element `index`, a number, atomically.
   void AtomicAdd(ops::DType type, Value base, Value index, Value value, Scalar from);
   // NVPTX with CodeTarget::AddsVectors: adds 4 values (f32) to elements index .. index + 3 of global memory,
   // each atomically. REQUIRES: the address is a multiple of 16.

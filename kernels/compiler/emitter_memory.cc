@@ -100,17 +100,31 @@ void Emitter::Store(DType type, Value base, Value index, Value value, Scalar fro
 
 void Emitter::Atomically(DType type, Value base, Value index, Scalar as,
                          const std::function<Value(Value)>& combine) {
-  const llvm::Align align(ops::SizeOf(type));
-  Type* const bits = ir_.getIntNTy(static_cast<unsigned>(ops::SizeOf(type)) * 8);
-  Value const address = Address(type, base, index);
+  const size_t size = ops::SizeOf(type);
+  const bool is_part = size < 4;
+  Type* const bits = ir_.getIntNTy(static_cast<unsigned>(size) * 8);
+  Type* const word = is_part ? ir_.getInt32Ty() : bits;
+  const llvm::Align align(std::max<size_t>(size, 4));
+  Value address = Address(type, base, index), shift = nullptr, mask = nullptr;
+  if (is_part) {
+    Value const at = ir_.CreatePtrToInt(address, ir_.getInt64Ty());
+    address = ir_.CreateIntToPtr(ir_.CreateAnd(at, I64(~3)), address->getType());
+    shift = ir_.CreateShl(ir_.CreateTrunc(ir_.CreateAnd(at, I64(3)), word), 3);
+    mask = ir_.CreateNot(ir_.CreateShl(ir_.getInt32((1u << size * 8) - 1), shift));
+  }
   const llvm::SyncScope::ID device = context_.getOrInsertSyncScopeID("device");
-  auto* const first = ir_.CreateAlignedLoad(bits, address, align);
+  auto* const first = ir_.CreateAlignedLoad(word, address, align);
   first->setAtomic(llvm::AtomicOrdering::Monotonic, device);
   While(
       {first, ir_.getFalse()}, [&](const Values& carried) { return ir_.CreateNot(carried[1]); },
       [&](const Values& carried) -> Values {
-        Value const old = FromStorage(type, ir_.CreateBitCast(carried[0], StorageOf(type)), as);
-        Value const next = ir_.CreateBitCast(ToStorage(type, combine(old), as), bits);
+        Value old = carried[0];
+        if (is_part) old = ir_.CreateTrunc(ir_.CreateLShr(old, shift), bits);
+        old = FromStorage(type, ir_.CreateBitCast(old, StorageOf(type)), as);
+        Value next = ir_.CreateBitCast(ToStorage(type, combine(old), as), bits);
+        if (is_part)
+          next =
+              ir_.CreateOr(ir_.CreateAnd(carried[0], mask), ir_.CreateShl(ir_.CreateZExt(next, word), shift));
         auto* const exchange =
             ir_.CreateAtomicCmpXchg(address, carried[0], next, align, llvm::AtomicOrdering::Monotonic,
                                     llvm::AtomicOrdering::Monotonic, device);
@@ -119,10 +133,14 @@ void Emitter::Atomically(DType type, Value base, Value index, Scalar as,
 }
 
 void Emitter::AtomicAdd(DType type, Value base, Value index, Value value, Scalar from) {
-  if (target_ == Target::kSpirv && ops::IsFloating(type)) {  // this needs an extension there
-    return Atomically(type, base, index, from, [&](Value old) { return ir_.CreateFAdd(old, value); });
+  const bool is_real = ops::IsFloating(type);
+  // SPIR-V needs an extension for floats.
+  if (ops::SizeOf(type) < 4 || (target_ == Target::kSpirv && is_real)) {
+    return Atomically(type, base, index, from, [&](Value old) {
+      return is_real ? ir_.CreateFAdd(old, value) : ir_.CreateAdd(old, value);
+    });
   }
-  ir_.CreateAtomicRMW(ops::IsFloating(type) ? llvm::AtomicRMWInst::FAdd : llvm::AtomicRMWInst::Add,
+  ir_.CreateAtomicRMW(is_real ? llvm::AtomicRMWInst::FAdd : llvm::AtomicRMWInst::Add,
                       Address(type, base, index), ToStorage(type, value, from),
                       llvm::Align(ops::SizeOf(type)), llvm::AtomicOrdering::Monotonic,
                       context_.getOrInsertSyncScopeID("device"));

@@ -47,13 +47,18 @@ void KernelCache::Insert(Entry* entry) {
 absl::StatusOr<const Kernel*> KernelCache::Find(const Skeleton& skeleton, const KernelKey& key) {
   if (Entry* const entry = Lookup(key); entry != nullptr) [[likely]] {
     entry->used = ++uses_;
+    entry->shared |= entry->tenant != tenant_;
     if (entry->kernel != nullptr) [[likely]] {
       ++memory_hits_;
       return entry->kernel;
     }
-    return Settle(*entry);
+    absl::StatusOr<const Kernel*> settled = Settle(*entry);
+    // Who waited has ended, or a process was ended from outside: the next one has it made again.
+    const bool cancelled = absl::IsCancelled(settled.status());
+    if (cancelled || absl::IsAborted(settled.status())) Erase(*entry);
+    if (!cancelled) return settled;
   }
-  MakeRoom();
+  MakeRoom(skeleton.Keep(key) != nullptr);
   return Settle(AddEntryFor(skeleton, key));
 }
 
@@ -61,6 +66,7 @@ absl::StatusOr<const Kernel*> KernelCache::Find(const Skeleton& skeleton, const 
 absl::StatusOr<const Kernel*> KernelCache::Settle(Entry& entry) {
   switch (entry.code->state()) {
     case Code::State::kPending:
+      if (owner_ != nullptr && entry.kept != nullptr) client_.Join(*entry.code, *owner_);
       return nullptr;
     case Code::State::kFailed:
       return entry.code->failure();
@@ -87,7 +93,8 @@ KernelCache::Entry& KernelCache::AddEntryFor(const Skeleton& skeleton, const Ker
   entry.skeleton = &skeleton;
   entry.used = ++uses_;
   entry.kept = skeleton.Keep(key);
-  entry.code = client_.Find(skeleton, key);
+  entry.tenant = entry.kept != nullptr ? tenant_ : 0;
+  entry.code = client_.Find(skeleton, key, owner_);
   if (entries_.size() * 2 > table_.size()) {
     table_.assign(table_.size() * 2, nullptr);
     for (const auto& known : entries_) Insert(known.get());
@@ -97,22 +104,42 @@ KernelCache::Entry& KernelCache::AddEntryFor(const Skeleton& skeleton, const Ker
   return entry;
 }
 
-// An eighth at a time, so that the search is seldom. What is being compiled stays.
-void KernelCache::MakeRoom() {
-  if (entries_.size() >= most_) {
-    const auto settled = std::partition(entries_.begin(), entries_.end(), [](const auto& entry) {
-      return entry->code->state() == Code::State::kPending;
-    });
-    const auto kept = settled + std::min<ptrdiff_t>(entries_.end() - settled,
-                                                    static_cast<ptrdiff_t>(most_ - most_ / 8 - 1));
-    std::nth_element(settled, kept, entries_.end(),
-                     [](const auto& a, const auto& b) { return a->used > b->used; });
-    std::move(kept, entries_.end(), std::back_inserter(leaving_));
-    entries_.erase(kept, entries_.end());
-    table_.assign(table_.size(), nullptr);
-    for (const auto& entry : entries_) Insert(entry.get());
+// An eighth at a time, so that the search is seldom.
+void KernelCache::MakeRoom(bool of_client) {
+  if (of_client) {
+    const auto is_own = [this](const auto& entry) { return IsOfTenantAlone(*entry); };
+    const size_t most = std::max<size_t>(most_ / 2, 1);
+    const auto own = static_cast<size_t>(std::count_if(entries_.begin(), entries_.end(), is_own));
+    if (own >= most) GiveUp(most - most / 8 - 1, is_own);
   }
+  if (entries_.size() >= most_) GiveUp(most_ - most_ / 8 - 1, [](const auto&) { return true; });
   if (!leaving_.empty()) ForgetLeaving();
+}
+
+template <typename Counts>
+void KernelCache::GiveUp(size_t kept, const Counts& counts) {
+  const auto first = std::partition(entries_.begin(), entries_.end(), [&](const auto& entry) {
+    return !counts(entry) || entry->code->state() == Code::State::kPending;
+  });
+  const auto end = first + std::min(entries_.end() - first, static_cast<ptrdiff_t>(kept));
+  std::nth_element(first, end, entries_.end(),
+                   [](const auto& a, const auto& b) { return a->used > b->used; });
+  std::move(end, entries_.end(), std::back_inserter(leaving_));
+  entries_.erase(end, entries_.end());
+  FillTable();
+}
+
+void KernelCache::FillTable() {
+  table_.assign(table_.size(), nullptr);
+  for (const auto& entry : entries_) Insert(entry.get());
+}
+
+void KernelCache::Erase(const Entry& entry) {
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const auto& known) { return known.get() == &entry; });
+  Drop(**found);
+  entries_.erase(found);
+  FillTable();
 }
 
 void KernelCache::ForgetLeaving() {

@@ -1,7 +1,8 @@
 // The kernels of one device by key. Their code comes from a KernelCompiler, which other devices may share. A
 // hit takes a few nanoseconds, allocates nothing and takes no lock. At the limit, the kernels that were not
-// used for longest are evicted; what others added lives as long as the cache. One thread at a time: that of
-// its library.
+// used for longest are evicted; what others added lives as long as the cache. Of kernels that are made of
+// what clients send, those that one tenant alone has used are at most half: beyond, its own are evicted
+// first. One thread at a time: that of its library.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +30,11 @@ class KernelCache : public KernelStore {
   // REQUIRES: called before the other functions. Returns ResourceExhausted if the system has no thread left.
   absl::Status Start() { return client_.Start(); }
 
+  // Whom Find serves from now on; null: nobody. It lives until the next call, or Find is not called.
+  void ServeFor(KernelOwner* owner) {
+    owner_ = owner;
+    tenant_ = owner != nullptr ? owner->tenant() : 0;
+  }
   // The kernel, or nullptr while it is being compiled (started by this call if need be), or why it cannot be.
   absl::StatusOr<const Kernel*> Find(const Skeleton& skeleton, const KernelKey& key);
   template <typename Key, ops::Family family, template <typename> typename Arguments, uint8_t part>
@@ -54,6 +60,8 @@ class KernelCache : public KernelStore {
     KernelKey key;
     const Skeleton* skeleton = nullptr;
     uint64_t used = 0;               // when it was found last, as uses_ counts
+    uint64_t tenant = 0;             // for whom it was made, if of what that one sent
+    bool shared = false;             // another tenant has used it, too
     const Kernel* kernel = nullptr;  // &made, once the code is ready and was found
     std::shared_ptr<const Code> code;
     std::shared_ptr<const void> kept;  // see Skeleton::Keep
@@ -64,7 +72,18 @@ class KernelCache : public KernelStore {
   void Insert(Entry* entry);
   Entry& AddEntryFor(const Skeleton& skeleton, const KernelKey& key);
   absl::StatusOr<const Kernel*> Settle(Entry& entry);
-  void MakeRoom();
+  bool IsOfTenantAlone(const Entry& entry) const {
+    return tenant_ != 0 && entry.tenant == tenant_ && !entry.shared;
+  }
+  // For a further entry; `of_client`: of what the tenant sent.
+  void MakeRoom(bool of_client);
+  // Gives up those that were not used for longest, so that `kept` are left of those for which `counts` is
+  // true. What is being compiled stays.
+  template <typename Counts>
+  void GiveUp(size_t kept, const Counts& counts);
+  void FillTable();
+  // Forgets an entry without a kernel.
+  void Erase(const Entry& entry);
   void ForgetLeaving();
   void Drop(Entry& entry);
   uint32_t TakeIndex();
@@ -76,6 +95,8 @@ class KernelCache : public KernelStore {
   std::vector<std::unique_ptr<Entry>> leaving_;  // given up, and still needed by work under way
   uint64_t memory_hits_ = 0, uses_ = 0;
   size_t most_;
+  KernelOwner* owner_ = nullptr;
+  uint64_t tenant_ = 0;                                      // owner_'s
   std::vector<std::shared_ptr<const ModuleImage>> modules_;  // that were added
   std::deque<Kernel> kernels_;                               // that were added
   uint32_t indices_ = 0;                                     // that were ever taken

@@ -21,6 +21,11 @@ std::string Sha256(std::string_view text) {
   return llvm::toHex(llvm::ArrayRef(hash.data(), hash.size()));
 }
 
+uint64_t NanosecondsSince(std::chrono::steady_clock::time_point began) {
+  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began;
+  return static_cast<uint64_t>(took.count());
+}
+
 }  // namespace
 
 // A client as its requests refer to it. Requests may outlive the client.
@@ -46,15 +51,20 @@ struct KernelCompiler::Request {
   std::function<std::string()> name;      // for messages: "kernel NAME: ", or ""
   std::function<std::string()> identity;  // on disk, after that of the compiler
   std::function<MadeCode()> compile;      // to what the compiler assembles, if it does
-  bool elsewhere = false;                 // then these functions need nothing of the client
+  // What is compiled elsewhere. Then these functions need nothing of the client, and `compile` is not called.
+  std::string bytes = {};
+  KernelOwner* owner = nullptr;  // only while Find runs
 };
 
 struct KernelCompiler::Entry : Code {
   using Code::Code;
 
-  std::string key;                // in entries_
-  bool elsewhere = false;         // it is compiled in another process
-  std::vector<Request> requests;  // guarded by the compiler's mutex_; none once the entry is settled
+  std::string key;         // in entries_
+  bool elsewhere = false;  // it is compiled in another process
+  // Guarded by the compiler's mutex_; none once the entry is settled.
+  std::vector<Request> requests;
+  std::vector<CompileService::Waiter> waiters;
+  uint64_t job = 0;  // while it is compiled elsewhere
   // Written by the compile thread before the entry is settled.
   std::string name, identity;
   std::optional<std::string> text;  // to be assembled
@@ -80,14 +90,13 @@ class KernelCompiler::Turn {
   void Take() {
     const auto began = std::chrono::steady_clock::now();
     MadeCode made = asker_->assemble(*entry_->text);
-    CountTime(*asker_, began);
+    CountTime(*asker_, NanosecondsSince(began));
     code_ = compiler_.Finish(std::move(made), *asker_, *entry_);
     compiler_.Resume(std::move(entry_), tried_, std::move(code_));
   }
-  static void CountTime(Asker& asker, std::chrono::steady_clock::time_point began) {
-    const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began;
+  static void CountTime(Asker& asker, uint64_t ns) {
     MutexLock lock(asker.times_mutex);
-    asker.compile_times.Add(static_cast<uint64_t>(took.count()));
+    asker.compile_times.Add(ns);
   }
 
  private:
@@ -105,7 +114,7 @@ absl::StatusOr<std::shared_ptr<KernelCompiler>> KernelCompiler::Create(const Opt
   }
   std::shared_ptr<KernelCompiler> compiler(new KernelCompiler(options, std::move(disk)));
   RETURN_IF_ERROR(compiler->thread_.Start());
-  if (options.compile_elsewhere != nullptr) RETURN_IF_ERROR(compiler->requests_thread_.Start());
+  if (options.elsewhere != nullptr) RETURN_IF_ERROR(compiler->requests_thread_.Start());
   return compiler;
 }
 
@@ -115,7 +124,7 @@ KernelCompiler::KernelCompiler(const Options& options, std::unique_ptr<ObjectCac
       identity_(absl::StrCat(CodeIdentity(target_), assembles_ ? "|assembled" : "")),
       disk_(std::move(disk)),
       on_cache_failure_(options.on_cache_failure),
-      compile_elsewhere_(options.compile_elsewhere) {}
+      elsewhere_(options.elsewhere) {}
 
 BackgroundThread& KernelCompiler::ThreadOf(const Entry& entry) {
   return entry.elsewhere ? requests_thread_ : thread_;
@@ -145,16 +154,33 @@ std::shared_ptr<const Code> KernelCompiler::Find(const std::string& key, Request
   if (is_new) {
     entry = std::make_shared<Entry>();
     entry->key = key;
-    entry->elsewhere = request.elsewhere;
+    entry->elsewhere = !request.bytes.empty();
     ThreadOf(*entry).Run([this, made = entry]() mutable { Continue(std::move(made), 0, std::nullopt); });
   } else {
     request.asker->shared_hits.fetch_add(1, std::memory_order_relaxed);
   }
   if (entry->state() == Code::State::kPending) {
     ++request.asker->unsettled;
+    if (request.owner != nullptr) AddWaiter(*entry, *request.owner);
     entry->requests.push_back(std::move(request));
   }
   return entry;
+}
+
+void KernelCompiler::Join(const Code& code, KernelOwner& owner) {
+  MutexLock lock(mutex_);
+  const auto found = entries_.find(static_cast<const Entry&>(code).key);
+  if (found != entries_.end() && found->second.get() == &code && code.state() == Code::State::kPending)
+    AddWaiter(*found->second, owner);
+}
+
+void KernelCompiler::AddWaiter(Entry& entry, KernelOwner& owner) {
+  if (!entry.elsewhere) return;
+  for (const CompileService::Waiter& waiter : entry.waiters)
+    if (waiter.owner.lock().get() == &owner) return;
+  owner.AddPending(1);
+  entry.waiters.push_back({owner.weak_from_this(), owner.tenant()});
+  if (entry.job != 0) elsewhere_->Join(entry.job, entry.waiters.back());
 }
 
 void KernelCompiler::Drop(std::shared_ptr<const Code> code) {
@@ -186,9 +212,11 @@ void KernelCompiler::Continue(std::shared_ptr<Entry> entry, size_t tried, std::o
   std::vector<Request> settled;
   for (; !Settle(*entry, tried, code, settled); ++tried) {
     const Request request = RequestOf(*entry, tried);
-    // Nothing waits for another process meanwhile.
-    if (entry->elsewhere && !entry->text) code = LoadOrCompile(request, *entry);
-    if (entry->elsewhere && !entry->text) continue;
+    if (entry->elsewhere && !entry->text) {
+      code = Load(request, *entry);
+      if (code) continue;
+      return CompileElsewhere(request, entry, tried);
+    }
     MutexLock lock(request.asker->in_use);
     if (request.asker->thread == nullptr) continue;
     if (!entry->text) code = LoadOrCompile(request, *entry);
@@ -222,19 +250,46 @@ KernelCompiler::Request KernelCompiler::RequestOf(const Entry& entry, size_t num
   return entry.requests[number];
 }
 
-std::optional<KernelCompiler::MadeCode> KernelCompiler::LoadOrCompile(const Request& request, Entry& entry) {
+std::optional<KernelCompiler::MadeCode> KernelCompiler::Load(const Request& request, Entry& entry) {
   entry.name = request.name();
   entry.identity = absl::StrCat(identity_, "|", request.identity());
-  if (disk_ != nullptr) {
-    MadeCode code = disk_->Load(entry.identity);
-    if (code.ok()) {
-      request.asker->disk_hits.fetch_add(1, std::memory_order_relaxed);
-      return code;
-    }
+  if (disk_ == nullptr) return std::nullopt;
+  MadeCode code = disk_->Load(entry.identity);
+  if (!code.ok()) return std::nullopt;
+  request.asker->disk_hits.fetch_add(1, std::memory_order_relaxed);
+  return code;
+}
+
+// Waits for nothing, so that the requests' thread goes on with the next entry.
+void KernelCompiler::CompileElsewhere(const Request& request, const std::shared_ptr<Entry>& entry,
+                                      size_t tried) {
+  const auto done = [weak = weak_from_this(), entry, asker = request.asker, tried](MadeCode code,
+                                                                                   uint64_t ns) {
+    if (const auto compiler = weak.lock())
+      compiler->CompiledElsewhere(*asker, entry, tried, std::move(code), ns);
+  };
+  MutexLock lock(mutex_);
+  entry->job = elsewhere_->Compile({target_, request.bytes, entry->waiters, done});
+}
+
+// On a thread of the service.
+void KernelCompiler::CompiledElsewhere(Asker& asker, std::shared_ptr<Entry> entry, size_t tried,
+                                       MadeCode code, uint64_t ns) {
+  if (absl::IsCancelled(code.status())) return Resume(std::move(entry), tried + 1, std::move(code));
+  Turn::CountTime(asker, ns);
+  if (code.ok() && assembles_) {
+    entry->text = *std::move(code);
+    return Resume(std::move(entry), tried, std::nullopt);
   }
+  code = Finish(std::move(code), asker, *entry);
+  Resume(std::move(entry), tried + 1, std::move(code));
+}
+
+std::optional<KernelCompiler::MadeCode> KernelCompiler::LoadOrCompile(const Request& request, Entry& entry) {
+  if (auto loaded = Load(request, entry)) return loaded;
   const auto began = std::chrono::steady_clock::now();
   MadeCode code = request.compile();
-  Turn::CountTime(*request.asker, began);
+  Turn::CountTime(*request.asker, NanosecondsSince(began));
   if (!code.ok() || !assembles_) return Finish(std::move(code), *request.asker, entry);
   entry.text = *std::move(code);
   return std::nullopt;
@@ -256,14 +311,16 @@ KernelCompiler::MadeCode KernelCompiler::Finish(MadeCode code, Asker& asker, con
   return code;
 }
 
-// An error is kept for all clients, except the loss of a client's device: then the next request compiles
-// again. Without code and without an error, all clients that requested the entry have ended.
+// An error is kept for all clients, except the loss of a client's device or of the process that compiled:
+// then the next request compiles again. Without code and without an error, all clients that requested the
+// entry have ended.
 bool KernelCompiler::Settle(Entry& entry, size_t tried, const std::optional<MadeCode>& code,
                             std::vector<Request>& settled) {
   MutexLock lock(mutex_);
   const bool lost = !code || absl::IsUnavailable(code->status());
   if (lost && tried < entry.requests.size()) return false;
-  if (lost) entries_.erase(entry.key);
+  const bool passes = code && (absl::IsAborted(code->status()) || absl::IsCancelled(code->status()));
+  if (lost || passes) entries_.erase(entry.key);
   if (!code) {
     entry.SetFailed(absl::CancelledError("nobody waits for this kernel"));
   } else if (code->ok()) {
@@ -273,6 +330,10 @@ bool KernelCompiler::Settle(Entry& entry, size_t tried, const std::optional<Made
   }
   entry.text.reset();
   settled.swap(entry.requests);
+  for (const CompileService::Waiter& waiter : entry.waiters)
+    if (const auto owner = waiter.owner.lock()) owner->AddPending(-1);
+  entry.waiters.clear();
+  entry.job = 0;
   return true;
 }
 
@@ -298,7 +359,8 @@ KernelCompiler::Client::~Client() {
   asker_->thread = nullptr;
 }
 
-std::shared_ptr<const Code> KernelCompiler::Client::Find(const Skeleton& skeleton, const KernelKey& key) {
+std::shared_ptr<const Code> KernelCompiler::Client::Find(const Skeleton& skeleton, const KernelKey& key,
+                                                         KernelOwner* owner) {
   const auto name = [&skeleton, key, kept = skeleton.Keep(key)] {
     return absl::StrCat("kernel ", skeleton.NameOf(key), ": ");
   };
@@ -308,12 +370,12 @@ std::shared_ptr<const Code> KernelCompiler::Client::Find(const Skeleton& skeleto
   };
   const std::string_view words(reinterpret_cast<const char*>(key.words.data()), sizeof(key.words));
   Request request = {asker_, name, identity, compile};
-  if (compiler_->compile_elsewhere_ != nullptr) {
-    if (const std::string bytes = skeleton.RequestOf(key); !bytes.empty()) {
+  request.owner = owner;
+  if (compiler_->elsewhere_ != nullptr) {
+    request.bytes = skeleton.RequestOf(key);
+    if (!request.bytes.empty()) {
       request.name = [text = name()] { return text; };
       request.identity = [text = identity()] { return text; };
-      request.compile = [bytes, &elsewhere = compiler_->compile_elsewhere_] { return elsewhere(bytes); };
-      request.elsewhere = true;
     }
   }
   return compiler_->Find(std::string("kernel ").append(words), std::move(request));

@@ -21,9 +21,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "kernels/api/code.h"
+#include "kernels/api/kernel_owner.h"
 #include "kernels/api/kernel_store.h"
 #include "kernels/compiler/background_thread.h"
 #include "kernels/compiler/code_target.h"
+#include "kernels/compiler/compile_service.h"
 #include "kernels/compiler/kernel_key.h"
 #include "kernels/compiler/object_cache.h"
 #include "proto/base/mutex.h"
@@ -32,7 +34,7 @@ namespace xpud::kernels {
 
 class Skeleton;
 
-class KernelCompiler {
+class KernelCompiler : public std::enable_shared_from_this<KernelCompiler> {
  public:
   // Makes machine code of PTX, or returns the text if the device takes it as it is (then it is not kept on
   // disk, so that each process has its device prepare it here). See KernelLibrary::Options.
@@ -43,9 +45,9 @@ class KernelCompiler {
     bool assembles = false;             // whether the clients have an assembler: all or none
     std::string cache_directory = {};   // empty: no disk cache
     uint64_t cache_bytes = UINT64_MAX;  // limit of the disk cache
-    // Compiles what Skeleton::RequestOf gives in another process, and waits for it. Called on a thread of its
-    // own, so that kernels without a request are not delayed. Null: everything is compiled here.
-    std::function<absl::StatusOr<std::string>(const std::string& request)> compile_elsewhere = nullptr;
+    // Compiles what Skeleton::RequestOf gives. Outlives the compiler, or is stopped before. Null: everything
+    // is compiled here.
+    CompileService* elsewhere = nullptr;
     // Called with the first error of a file that cannot be saved; again only after one could be. Any thread.
     std::function<void(const absl::Status&)> on_cache_failure = {};
   };
@@ -79,6 +81,7 @@ class KernelCompiler {
 
   KernelCompiler(const Options& options, std::unique_ptr<ObjectCache> disk);
   std::shared_ptr<const Code> Find(const std::string& key, Request request) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Join(const Code& code, KernelOwner& owner) ABSL_LOCKS_EXCLUDED(mutex_);
   void Drop(std::shared_ptr<const Code> code) ABSL_LOCKS_EXCLUDED(mutex_);
   void WaitFor(const Asker& asker) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -90,13 +93,21 @@ class KernelCompiler {
   bool Settle(Entry& entry, size_t tried, const std::optional<MadeCode>& code, std::vector<Request>& settled)
       ABSL_LOCKS_EXCLUDED(mutex_);
   Request RequestOf(const Entry& entry, size_t number) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns nullopt if it is not on disk.
+  std::optional<MadeCode> Load(const Request& request, Entry& entry);
   // Returns nullopt if there is text to be assembled.
   std::optional<MadeCode> LoadOrCompile(const Request& request, Entry& entry);
+  // Goes on with the entry once it is compiled.
+  void CompileElsewhere(const Request& request, const std::shared_ptr<Entry>& entry, size_t tried)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   BackgroundThread& ThreadOf(const Entry& entry);
   // Any thread.
   void Resume(std::shared_ptr<Entry> entry, size_t tried, std::optional<MadeCode> code)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  void CompiledElsewhere(Asker& asker, std::shared_ptr<Entry> entry, size_t tried, MadeCode code, uint64_t ns)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void AddWaiter(Entry& entry, KernelOwner& owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Save(const std::string& identity, const std::string& code);
   MadeCode Finish(MadeCode code, Asker& asker, const Entry& entry);
   // Forgets the entry of `key` if nobody holds it.
@@ -109,7 +120,7 @@ class KernelCompiler {
   const std::string identity_;  // of all that is compiled here
   const std::unique_ptr<ObjectCache> disk_;
   const std::function<void(const absl::Status&)> on_cache_failure_;
-  const std::function<MadeCode(const std::string&)> compile_elsewhere_;
+  CompileService* const elsewhere_;
 
   std::atomic<bool> disk_fails_{false};
 
@@ -118,7 +129,7 @@ class KernelCompiler {
   absl::flat_hash_map<std::string, std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
   // Last: they end before the rest.
   BackgroundThread thread_{"xpud-compiler"};
-  BackgroundThread requests_thread_{"xpud-requests"};  // of what is compiled elsewhere
+  BackgroundThread requests_thread_{"xpud-requests"};  // disk and order of what is compiled elsewhere
 };
 
 // What one library asks of the compiler. One thread at a time: that of its library.
@@ -139,9 +150,12 @@ class KernelCompiler::Client {
   // REQUIRES, for what follows: Start succeeded.
   // Returns the code of a kernel or of a PTX text of static lifetime, whose state says whether it is made
   // already. The first to ask has it made. `skeleton` outlives this client. Pass it to Drop when it is no
-  // longer used.
-  std::shared_ptr<const Code> Find(const Skeleton& skeleton, const KernelKey& key);
+  // longer used. `owner` (null: none) is the one who waits, if it is compiled elsewhere.
+  std::shared_ptr<const Code> Find(const Skeleton& skeleton, const KernelKey& key,
+                                   KernelOwner* owner = nullptr);
   std::shared_ptr<const Code> Assemble(std::string_view ptx);
+  // `owner` waits, too, for code that Find returned for another one.
+  void Join(const Code& code, KernelOwner& owner) { compiler_->Join(code, owner); }
   void Drop(std::shared_ptr<const Code> code) { compiler_->Drop(std::move(code)); }
   // Runs work, and then `on_ready`, on the client's thread, which also assembles: one after the other. The
   // destructor waits for the work that has begun, and drops the rest.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -500,6 +501,137 @@ TEST(SharedKernels, ManyThreadsFindAndEvictAndEnd) {
   const auto code = last.Find(100);
   last.client.WaitForCompiles();
   EXPECT_EQ(compiler->size(), 1u) << "no code of the devices that ended is kept";
+}
+
+// Kernels that are made of what clients send.
+class ClientSkeleton : public FillSkeleton {
+ public:
+  std::string RequestOf(const KernelKey& key) const override { return "request of " + NameOf(key); }
+  std::shared_ptr<const void> Keep(const KernelKey&) const override { return std::make_shared<int>(); }
+};
+
+// Compiles what a test tells it to.
+class FakeService : public CompileService {
+ public:
+  uint64_t Compile(Job job) override {
+    MutexLock lock(mutex_);
+    jobs_.push_back(std::move(job));
+    changed_.NotifyAll();
+    return jobs_.size();
+  }
+  void Join(uint64_t job, const Waiter& waiter) override {
+    MutexLock lock(mutex_);
+    jobs_[job - 1].waiters.push_back(waiter);
+  }
+  // Waits for a job, by number.
+  Job& Await(uint64_t job) {
+    MutexLock lock(mutex_);
+    while (jobs_.size() < job) changed_.Wait(mutex_);
+    return jobs_[job - 1];
+  }
+  size_t jobs() {
+    MutexLock lock(mutex_);
+    return jobs_.size();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
+};
+
+class Elsewhere : public ::testing::Test {
+ protected:
+  static constexpr size_t kMost = 16;
+
+  const Kernel* Find(const std::shared_ptr<KernelOwner>& owner, int number) {
+    cache_.ServeFor(owner.get());
+    last_ = cache_.Find(skeleton_, FillKey{number});
+    return last_.ok() ? *last_ : nullptr;
+  }
+  // Answers a job, and waits until all know it.
+  void Answer(uint64_t job, absl::StatusOr<std::string> code) {
+    service_.Await(job).done(std::move(code), 1000);
+    cache_.WaitForCompiles();
+  }
+  const Kernel* Make(const std::shared_ptr<KernelOwner>& owner, int number) {
+    if (const Kernel* const known = Find(owner, number)) return known;
+    Answer(++answered_, "code");
+    return Find(owner, number);
+  }
+
+  FakeService service_;
+  ClientSkeleton skeleton_;
+  KernelCache cache_{*KernelCompiler::Create({.elsewhere = &service_}), nullptr, nullptr, kMost, nullptr};
+  const bool started_ = cache_.Start().ok();
+  const std::shared_ptr<KernelOwner> a_ = KernelOwner::Create("uid:1"), b_ = KernelOwner::Create("uid:2");
+  absl::StatusOr<const Kernel*> last_ = nullptr;
+  uint64_t answered_ = 0;
+};
+
+TEST_F(Elsewhere, AKernelIsCompiledOnceForAllWhoWait) {
+  EXPECT_EQ(Find(a_, 1), nullptr);
+  const CompileService::Job& job = service_.Await(1);
+  EXPECT_EQ(job.request, "request of fill_1");
+  EXPECT_EQ(Find(b_, 1), nullptr);
+  EXPECT_EQ(Find(a_, 1), nullptr);
+  ASSERT_EQ(job.waiters.size(), 2u);
+  EXPECT_EQ(job.waiters[0].owner.lock(), a_);
+  EXPECT_EQ(job.waiters[1].tenant, b_->tenant());
+  EXPECT_EQ(a_->pending(), 1u);
+  EXPECT_EQ(b_->pending(), 1u);
+  Answer(1, "code");
+  EXPECT_NE(Find(b_, 1), nullptr);
+  EXPECT_NE(Find(a_, 1), nullptr);
+  EXPECT_EQ(a_->pending() + b_->pending(), 0u);
+  EXPECT_EQ(service_.jobs(), 1u);
+  EXPECT_EQ(cache_.counters().compile_ns, 1000u);
+}
+
+TEST_F(Elsewhere, ACompilationThatWasEndedFailsOnceAndTheNextCallCompilesAgain) {
+  EXPECT_EQ(Find(a_, 1), nullptr);
+  Answer(1, absl::AbortedError("killed"));
+  EXPECT_EQ(Find(a_, 1), nullptr);
+  EXPECT_EQ(last_.status(), absl::AbortedError("kernel fill_1: killed"));
+  EXPECT_EQ(Find(a_, 1), nullptr);
+  EXPECT_TRUE(last_.ok());
+  Answer(2, "code");
+  EXPECT_NE(Find(a_, 1), nullptr);
+}
+
+TEST_F(Elsewhere, WhatItsSenderDidNotWaitForIsCompiledForTheNext) {
+  EXPECT_EQ(Find(a_, 1), nullptr);
+  Answer(1, absl::CancelledError("nobody waits"));
+  EXPECT_EQ(Find(b_, 1), nullptr);
+  EXPECT_TRUE(last_.ok()) << last_.status();
+  Answer(2, "code");
+  EXPECT_NE(Find(b_, 1), nullptr);
+  EXPECT_EQ(cache_.counters().failed, 0u);
+}
+
+TEST_F(Elsewhere, AnErrorOfAKernelIsKept) {
+  EXPECT_EQ(Find(a_, 1), nullptr);
+  Answer(1, absl::DeadlineExceededError("too long"));
+  for (const auto& owner : {a_, b_}) {
+    EXPECT_EQ(Find(owner, 1), nullptr);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(last_.status()));
+  }
+  EXPECT_EQ(service_.jobs(), 1u);
+}
+
+TEST_F(Elsewhere, ATenantPushesOutItsOwnKernelsFirst) {
+  for (int number = 0; number < 6; ++number) EXPECT_NE(Make(b_, number), nullptr);
+  EXPECT_NE(Make(a_, 500), nullptr);
+  EXPECT_NE(Make(b_, 500), nullptr) << "of both: it counts for none";
+  for (int number = 1000; number < 1100; ++number) EXPECT_NE(Make(a_, number), nullptr);
+  const uint64_t made = answered_;
+  for (int number = 0; number < 6; ++number) EXPECT_NE(Make(b_, number), nullptr);
+  EXPECT_NE(Make(b_, 500), nullptr);
+  EXPECT_EQ(answered_, made) << "none was pushed out";
+  EXPECT_NE(Make(a_, 1099), nullptr);
+  EXPECT_EQ(answered_, made);
+  EXPECT_NE(Make(a_, 1000), nullptr);
+  EXPECT_EQ(answered_, made + 1) << "its own were";
 }
 
 }  // namespace

@@ -51,8 +51,10 @@ class KernelLibrary::Impl {
     if (options.target == Target::kNvptx) UseGpuLibraries(options);
   }
 
-  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
+  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches,
+                                 KernelOwner* owner) {
     launches.Clear();
+    cache_.ServeFor(owner);
     Planner* const planner = by_family_[static_cast<size_t>(call.row->family)];
     if (planner == nullptr) {
       const bool test = call.row->family == ops::Family::kTest;
@@ -136,8 +138,9 @@ absl::StatusOr<std::unique_ptr<KernelLibrary>> KernelLibrary::Create(const Optio
   return std::unique_ptr<KernelLibrary>(new KernelLibrary(std::move(impl)));
 }
 
-absl::StatusOr<Readiness> KernelLibrary::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
-  return impl_->Plan(call, workspace, launches);
+absl::StatusOr<Readiness> KernelLibrary::Plan(const OpCall& call, Workspace workspace, LaunchList& launches,
+                                              KernelOwner* owner) {
+  return impl_->Plan(call, workspace, launches, owner);
 }
 
 KernelCounters KernelLibrary::counters() const { return impl_->cache().counters(); }

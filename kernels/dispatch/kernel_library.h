@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "kernels/api/kernel_owner.h"
 #include "kernels/api/kernel_store.h"
 #include "kernels/api/planner.h"
 
@@ -63,8 +64,10 @@ class KernelLibrary {
 
   // Clears `launches`, and fills it with the launches that compute `call`; none if there is nothing to
   // compute. Allocates nothing once the kernel is known. Errors: Unimplemented (the message names op and
-  // dtypes), ResourceExhausted, Internal.
-  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches);
+  // dtypes), ResourceExhausted, Internal. Aborted: a process that compiled was ended; plan again. `owner`: in
+  // whose turn kernels are compiled that are made of what clients sent; null: nobody's.
+  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches,
+                                 KernelOwner* owner = nullptr);
 
   // Waits until all kernels that Plan has requested are compiled. For tests and for warming up.
   void WaitForCompiles();

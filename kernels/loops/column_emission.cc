@@ -58,7 +58,7 @@ void LoopEmission::ForEachColumn(const std::function<void()>& emit) {
       [&](Value column) {
         column_ = column;
         iterators_[outer_ - 1] = e_.Add(tile_begin_, column);
-        point_ = e_.Add(line_begin_, iterators_[outer_ - 1]);
+        now_.point = e_.Add(line_begin_, iterators_[outer_ - 1]);
         emit();
       },
       Emitter::LoopKind::kParallel);
@@ -86,10 +86,10 @@ void LoopEmission::EmitColumnPass(uint32_t pass) {
   if (state.values == 0) return;
   ForEachColumn([&] {
     for (const PassState::Part& part : state.parts)
-      first_pass_[part.statement] = ReadColumns(kept_columns_[part.statement].first_pass);
+      now_.first_pass[part.statement] = ReadColumns(kept_columns_[part.statement].first_pass);
     FinishPass(state, ReadColumns(totals_));
     for (const PassState::Part& part : state.parts) {
-      const Values& made = first_pass_[part.statement];
+      const Values& made = now_.first_pass[part.statement];
       std::vector<ColumnArray>& kept = kept_columns_[part.statement].first_pass;
       if (kept.empty()) kept = MakeColumns(made);
       WriteColumns(kept, made);
@@ -112,7 +112,7 @@ void LoopEmission::FoldColumns(size_t dimension, uint32_t pass, const PassState&
     ForEachColumn([&] {
       ReadValues(passes_.pass_uses[pass]);
       for (const PassState::Part& part : state.parts)
-        first_pass_[part.statement] = ReadColumns(kept_columns_[part.statement].first_pass);
+        now_.first_pass[part.statement] = ReadColumns(kept_columns_[part.statement].first_pass);
       WriteColumns(sums_, EmitPosition(pass, state, ReadColumns(sums_)));
     });
   };
@@ -171,8 +171,8 @@ void LoopEmission::ReadValues(const std::vector<uint32_t>& statements) {
   for (const uint32_t i : statements) {
     const ColumnValues& kept = kept_columns_[i];
     for (size_t k = 0; k < kept.parts.size(); ++k)
-      if (kept.parts[k].type != nullptr) values_[i][k] = ReadColumn(kept.parts[k]);
-    if (kept.valid.type != nullptr) valid_[i] = ReadColumn(kept.valid);
+      if (kept.parts[k].type != nullptr) now_.values[i][k] = ReadColumn(kept.parts[k]);
+    if (kept.valid.type != nullptr) now_.valid[i] = ReadColumn(kept.valid);
   }
 }
 
@@ -193,8 +193,8 @@ void LoopEmission::KeepValues(uint32_t statement) {
     if (array.type == nullptr) array = MakeColumns(value->getType());
     WriteColumns({array}, {value});
   };
-  for (size_t k = 0; k < kept.parts.size(); ++k) keep(kept.parts[k], values_[statement][k]);
-  keep(kept.valid, valid_[statement]);
+  for (size_t k = 0; k < kept.parts.size(); ++k) keep(kept.parts[k], now_.values[statement][k]);
+  keep(kept.valid, now_.valid[statement]);
 }
 
 }  // namespace xpud::kernels

@@ -6,6 +6,7 @@
 
 #include "kernels/compiler/kernel_compiler.h"
 #include "kernels/loops/loop_skeleton.h"
+#include "kernels/loops/variant.h"
 #include "proto/base/status_macros.h"
 #include "proto/loops/codec.h"
 #include "proto/loops/definition.h"
@@ -13,29 +14,7 @@
 namespace xpud::kernels {
 namespace {
 
-// Calls the visitor with each number of a class, and then with its lists of bits.
-void VisitClass(auto& of, auto& visit) {
-  visit.Number(of.schedule);
-  visit.Number(of.warps);
-  visit.Number(of.keeps_rows);
-  visit.Number(of.across);
-  visit.Number(of.stage);
-  visit.Number(of.cut);
-  visit.Bits(of.guarded);
-  visit.Bits(of.is_exact);
-  visit.Bits(of.is_natural);
-}
-
-// A number takes a byte; a list is so many characters, and a space.
-struct Writer {
-  void Number(auto number) { bytes += static_cast<char>(number); }
-  void Bits(const std::vector<bool>& bits) {
-    for (const bool bit : bits) bytes += bit ? '1' : '0';
-    bytes += ' ';
-  }
-  std::string bytes;
-};
-
+// Of what a variant's identity is made of.
 struct Reader {
   void Number(auto& number) { number = static_cast<std::decay_t<decltype(number)>>(Byte()); }
   void Bits(std::vector<bool>& bits) {
@@ -54,22 +33,17 @@ struct Reader {
 
 }  // namespace
 
-std::string CompileRequestFor(const LoopVariant& variant) {
-  Writer writer;
-  writer.Number(variant.body_number());
-  VisitClass(variant.call(), writer);
-  return writer.bytes + variant.bytes();
-}
-
 absl::StatusOr<std::string> CompileRequested(const CodeTarget& target, std::string_view request) {
   Reader reader{request};
   uint8_t body = 0;
   LoopVariant::Class of;
   reader.Number(body);
-  VisitClass(of, reader);
+  LoopVariant::Class::Visit(of, reader);
   ASSIGN_OR_RETURN(const auto definition, loops::Definition::Create(reader.bytes, ""));
   const std::vector<loops::Body>& bodies = definition->kernel().bodies;
-  if (reader.failed || body >= bodies.size() || of.guarded.size() != bodies[body].statements.size() ||
+  if (reader.failed || body >= bodies.size() || of.block == 0 ||
+      (of.block > 1 && of.in_block.size() != bodies[body].statements.size()) ||
+      of.guarded.size() != bodies[body].statements.size() ||
       of.is_exact.size() != bodies[body].indices.size() ||
       of.is_natural.size() != bodies[body].indices.size())
     return absl::InvalidArgumentError("a request of a kernel that does not fit it");

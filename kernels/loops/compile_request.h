@@ -6,14 +6,11 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/compiler/code_target.h"
-#include "kernels/loops/variant.h"
 
 namespace xpud::kernels {
 
-std::string CompileRequestFor(const LoopVariant& variant);
-
-// Compiles it here, as KernelCompiler::Compile. Returns InvalidArgument for other bytes. Checks the kernel
-// again.
+// Compiles a variant, given its identity, here, as KernelCompiler::Compile. Returns InvalidArgument for other
+// bytes. Checks the kernel again.
 absl::StatusOr<std::string> CompileRequested(const CodeTarget& target, std::string_view request);
 
 // Compiles a kernel of our own, so that what LLVM does once in a process is done.

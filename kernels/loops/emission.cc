@@ -46,11 +46,11 @@ LoopEmission::LoopEmission(const LoopVariant& variant, const LoopArguments<Emitt
       outer_(body_.outer),
       rank_(body_.extents.size()),
       iterators_(rank_),
-      indices_(body_.indices.size()),
-      values_(body_.statements.size()),
-      valid_(body_.statements.size()),
-      first_pass_(body_.statements.size()),
       scan_states_(body_.statements.size()) {
+  now_.indices.resize(body_.indices.size());
+  now_.values.resize(body_.statements.size());
+  now_.valid.resize(body_.statements.size());
+  now_.first_pass.resize(body_.statements.size());
   for (const Statement& s : body_.statements) is_serial_ |= s.kind == StatementKind::kAtomicAdd;
   is_serial_ &= !e_.gpu();
 }
@@ -157,7 +157,8 @@ void LoopEmission::EmitTiles(Value begin, Value end) {
 
 void LoopEmission::EmitGpuPoints() {
   if (is_team() && variant_.call().warps) e_.UseWarps();
-  Value const point = is_team() ? e_.Team() : e_.Add(e_.Mul(e_.Group(0), e_.I64(kGpuLanes)), e_.Thread());
+  Value point = is_team() ? e_.Team() : e_.Add(e_.Mul(e_.Group(0), e_.I64(kGpuLanes)), e_.Thread());
+  if (!is_team()) point = e_.Mul(point, e_.I64(variant_.call().block));
   e_.If(e_.ir().CreateICmpSLT(point, args_.points), [&] {
     EmitPoint(point);
     if (code_ != nullptr) e_.ReportCode(args_.error_word, code_);
@@ -165,9 +166,12 @@ void LoopEmission::EmitGpuPoints() {
 }
 
 void LoopEmission::EmitPoint(Value point) {
-  point_ = point;
+  now_.point = point;
   SetIterators(point, outer_);
+  const bool opens = !is_team() && variant_.call().block > 1;
+  if (opens) OpenBlock(outer_ - 1);
   EmitPhases();
+  if (opens) CloseBlock();
 }
 
 void LoopEmission::SetIterators(Value number, size_t dimensions) {
@@ -203,7 +207,7 @@ Value LoopEmission::PlaceOf(size_t number, Value part) {
   Value points = e_.I64(1);
   for (size_t d = 0; d < outer_; ++d) points = e_.Mul(points, extents_[d]);
   Value const row = e_.Add(e_.Mul(e_.I64(static_cast<int64_t>(number)), args_.parts), part);
-  return e_.Add(e_.Mul(row, points), point_);
+  return e_.Add(e_.Mul(row, points), now_.point);
 }
 
 void LoopEmission::StoreGiven() {
@@ -221,7 +225,11 @@ void LoopEmission::StoreGiven() {
       }
     }
   };
-  if (!is_team()) return store();
+  if (!is_team())
+    return ForEachInBlock([&](size_t) {
+      number = 0;
+      store();
+    });
   e_.If(e_.ir().CreateICmpEQ(e_.Lane(), e_.I64(0)), store);
 }
 
@@ -252,7 +260,7 @@ void LoopEmission::MergeGiven() {
       return e_.Loop(e_.Add(from, e_.I64(1)), to, e_.I64(1), load(from),
                      [&](Value part, const Values& now) { return merge(now, load(part)); });
     });
-    for (size_t k = 0; k < gives; ++k) values_[i][k] = made[k];
+    for (size_t k = 0; k < gives; ++k) now_.values[i][k] = made[k];
     first += gives;
   }
 }
@@ -288,6 +296,10 @@ LoopEmission::PassState LoopEmission::StateOf(uint32_t pass) {
     state.scans |= scans;
   }
   state.values = state.empty.size();
+  state.points = std::max<size_t>(block_.size(), 1);
+  const Values one = state.empty;
+  for (size_t point = 1; point < state.points; ++point)
+    state.empty.insert(state.empty.end(), one.begin(), one.end());
   return state;
 }
 
@@ -310,27 +322,31 @@ void LoopEmission::EmitPass(uint32_t pass) {
 
 void LoopEmission::FinishPass(const PassState& state, const Values& folded) {
   Value const count = PositionsOf(outer_);
-  for (const PassState::Part& part : state.parts) {
-    if (part.scans) continue;
-    const Statement& s = At(part.statement);
-    Values& before = first_pass_[part.statement];
-    before = ReductionEmission(e_, s.reduction, ScalarOf(s.type), part.pass)
-                 .Finish(PartOf(folded, part), before, count);
-    if (part.pass + 1 < PassesOf(s.reduction)) continue;
-    for (size_t k = 0; k < before.size(); ++k) values_[part.statement][k] = before[k];
-  }
+  ForEachInBlock([&](size_t point) {
+    for (const PassState::Part& part : state.parts) {
+      if (part.scans) continue;
+      const Statement& s = At(part.statement);
+      Values& before = now_.first_pass[part.statement];
+      before = ReductionEmission(e_, s.reduction, ScalarOf(s.type), part.pass)
+                   .Finish(PartOf(folded, state, point, part), before, count);
+      if (part.pass + 1 < PassesOf(s.reduction)) continue;
+      for (size_t k = 0; k < before.size(); ++k) now_.values[part.statement][k] = before[k];
+    }
+  });
 }
 
 Values LoopEmission::MergeStates(const PassState& state, const Values& a, const Values& b) {
   Values merged = a;  // a scan's state is no result
-  for (const PassState::Part& part : state.parts) {
-    if (part.scans) continue;
-    const Statement& s = At(part.statement);
-    const Values both = ReductionEmission(e_, s.reduction, ScalarOf(s.type), part.pass)
-                            .Merge(PartOf(a, part), PartOf(b, part));
-    std::ranges::copy(both, merged.begin() + static_cast<ptrdiff_t>(part.first));
+  for (size_t point = 0; point < state.points; ++point) {
+    for (const PassState::Part& part : state.parts) {
+      if (part.scans) continue;
+      const Statement& s = At(part.statement);
+      const Values both = ReductionEmission(e_, s.reduction, ScalarOf(s.type), part.pass)
+                              .Merge(PartOf(a, state, point, part), PartOf(b, state, point, part));
+      std::ranges::copy(both, merged.begin() + static_cast<ptrdiff_t>(point * state.values + part.first));
+    }
   }
-  if (a.size() > state.values)
+  if (a.size() > state.all())
     merged.back() = e_.ir().CreateBinaryIntrinsic(llvm::Intrinsic::umax, a.back(), b.back());
   return merged;
 }
@@ -352,8 +368,10 @@ Values LoopEmission::Fold(size_t dimension, uint32_t pass, const PassState& stat
 Values LoopEmission::FoldRange(size_t dimension, Value begin, Value end, uint32_t pass,
                                const PassState& state) {
   const bool is_last = dimension + 1 == rank_;
-  Value const first = is_last && is_team() ? e_.Add(begin, e_.Lane()) : begin;
-  Value const step = is_last && is_team() ? e_.Lanes() : e_.I64(1);
+  const bool shares = is_last && is_team();
+  Value const block = e_.I64(shares ? variant_.call().block : 1);
+  Value const first = shares ? e_.Add(begin, e_.Mul(e_.Lane(), block)) : begin;
+  Value const step = shares ? e_.Mul(e_.Lanes(), block) : block;
   const bool independent = is_last && !state.scans && !is_serial_;
   return e_.Loop(
       first, end, step, state.empty,
@@ -370,48 +388,99 @@ Values LoopEmission::FoldRange(size_t dimension, Value begin, Value end, uint32_
 }
 
 Values LoopEmission::EmitPosition(uint32_t pass, const PassState& state, const Values& carried) {
-  if (carried.size() > state.values) code_ = carried.back();
+  const bool reports = carried.size() > state.all();
+  if (reports) code_ = carried.back();
   for (const PassState::Part& part : state.parts)
-    if (part.scans) scan_states_[part.statement] = PartOf(carried, part);
+    if (part.scans) scan_states_[part.statement] = PartOf(carried, state, 0, part);
+  // The positions of a team's block are added to one state.
+  const bool opens = is_team() && variant_.call().block > 1;
+  if (opens) OpenBlock(rank_ - 1);
   EmitSection(passes_.pass[pass], 0, static_cast<uint32_t>(body_.statements.size()));
-  Values after(state.values);
-  for (const PassState::Part& part : state.parts) {
-    const Statement& s = At(part.statement);
-    Values next = scan_states_[part.statement];
-    if (!part.scans) {
-      Values taken;
-      for (size_t k = 0; k < static_cast<size_t>(loops::InfoOf(s.reduction).takes); ++k)
-        taken.push_back(ValueOf(s, k));
-      next = ReductionEmission(e_, s.reduction, ScalarOf(s.type), part.pass)
-                 .Take(PartOf(carried, part), taken, first_pass_[part.statement]);
+  Values after(carried.begin(), carried.begin() + static_cast<ptrdiff_t>(state.all()));
+  ForEachInBlock([&](size_t number) {
+    const size_t point = opens ? 0 : number;
+    for (const PassState::Part& part : state.parts) {
+      const Statement& s = At(part.statement);
+      Values next = scan_states_[part.statement];
+      if (!part.scans) {
+        Values taken;
+        for (size_t k = 0; k < static_cast<size_t>(loops::InfoOf(s.reduction).takes); ++k)
+          taken.push_back(ValueOf(s, k));
+        next = ReductionEmission(e_, s.reduction, ScalarOf(s.type), part.pass)
+                   .Take(PartOf(after, state, point, part), taken, now_.first_pass[part.statement]);
+      }
+      std::ranges::copy(next, after.begin() + static_cast<ptrdiff_t>(point * state.values + part.first));
     }
-    std::ranges::copy(next, after.begin() + static_cast<ptrdiff_t>(part.first));
-  }
-  if (carried.size() > state.values) after.push_back(code_);
+  });
+  if (opens) CloseBlock();
+  if (reports) after.push_back(code_);
   return after;
 }
 
 // ---- statements
 
 void LoopEmission::InScope(const std::function<void()>& emit) {
-  const Values indices = indices_, valid = valid_;
-  const std::vector<std::array<Value, 3>> values = values_;
+  const Made now = now_;
+  const std::vector<Made> block = block_;
   emit();
-  indices_ = indices;
-  valid_ = valid;
-  values_ = values;
+  now_ = now;
+  block_ = block;
+}
+
+void LoopEmission::OpenBlock(size_t dimension) {
+  block_dimension_ = dimension;
+  block_.assign(variant_.call().block, now_);
+  for (size_t number = 0; number < block_.size(); ++number) {
+    Value const offset = e_.I64(static_cast<int64_t>(number));
+    block_[number].iterator = e_.Add(iterators_[dimension], offset);
+    if (dimension < outer_) block_[number].point = e_.Add(now_.point, offset);
+  }
+}
+
+void LoopEmission::ForEachInBlock(const std::function<void(size_t)>& emit) {
+  if (block_.empty() || is_one_of_block_) return emit(0);
+  is_one_of_block_ = true;
+  Value const iterator = iterators_[block_dimension_];
+  for (size_t number = 0; number < block_.size(); ++number) {
+    std::swap(now_, block_[number]);
+    iterators_[block_dimension_] = now_.iterator;
+    emit(number);
+    std::swap(now_, block_[number]);
+  }
+  iterators_[block_dimension_] = iterator;
+  is_one_of_block_ = false;
+}
+
+void LoopEmission::AccessBlock(uint32_t i) {
+  const Statement& s = At(i);
+  const DType type = variant_.kernel().operands[s.operand].type;
+  const Scalar scalar = ScalarOf(type);
+  Value const buffer = args_.buffers[s.operand];
+  const int count = static_cast<int>(block_.size());
+  Value first = nullptr;  // index
+  Values values;
+  ForEachInBlock([&](size_t number) {
+    if (number == 0) first = Index(s.index);
+    if (s.kind == StatementKind::kStore) values.push_back(ValueOf(s, 0));
+  });
+  if (s.kind == StatementKind::kStore) return e_.StoreBlock(type, buffer, first, values, scalar);
+  values = e_.LoadBlock(type, buffer, first, scalar, count);
+  ForEachInBlock([&](size_t number) { Give(i, values[number]); });
 }
 
 void LoopEmission::EmitSection(const LoopSection& section, uint32_t from, uint32_t to) {
   for (uint32_t i = from; i < to; ++i) {
     if (!section[i] || At(i).kind == StatementKind::kReduce) continue;
     if (stage() == LoopStage::kParts && HasEffect(At(i))) continue;  // the second kernel does it
+    const bool is_whole = !block_.empty() && !is_one_of_block_ && variant_.call().in_block[i];
     if (At(i).kind == StatementKind::kMask) {
       const uint32_t end = i + 1 + static_cast<uint32_t>(At(i).integer);
-      EmitBlock(section, i, end);
+      ForEachInBlock([&](size_t) { EmitMasked(section, i, end); });
       i = end;
+    } else if (is_whole && passes_.stored_by[i] == kNone) {
+      AccessBlock(i);
     } else {
-      EmitKept(i);
+      ForEachInBlock([&](size_t) { EmitKept(i); });
     }
   }
 }
@@ -431,7 +500,7 @@ void LoopEmission::EmitKept(uint32_t i) {
   e_.StoreRaw(row, position, ValueOf(i));
 }
 
-void LoopEmission::EmitBlock(const LoopSection& section, uint32_t mask, uint32_t end) {
+void LoopEmission::EmitMasked(const LoopSection& section, uint32_t mask, uint32_t end) {
   Values otherwise;
   if (section[end]) otherwise.push_back(ValueOf(At(end), 2));
   if (code_ != nullptr) otherwise.push_back(code_);
@@ -539,7 +608,7 @@ void LoopEmission::Store(uint32_t i) {
   const auto also = [&](Value condition) {
     allowed = allowed == nullptr ? condition : ir.CreateAnd(allowed, condition);
   };
-  for (const uint32_t indirect : passes_.indirects[s.index]) also(valid_[indirect]);
+  for (const uint32_t indirect : passes_.indirects[s.index]) also(now_.valid[indirect]);
   if (is_team() && !variant_.info().statements[i].is_inner) also(ir.CreateICmpEQ(e_.Lane(), e_.I64(0)));
   const auto store = [&] {
     if (s.kind == StatementKind::kAtomicAdd) return AddAtomically(s, index, value);
@@ -558,8 +627,6 @@ void LoopEmission::AddAtomically(const Statement& s, Value index, Value value) {
     Value const sum = IsFloat(scalar) ? e_.ir().CreateFAdd(old, value) : e_.ir().CreateAdd(old, value);
     return e_.Store(type, buffer, index, sum, scalar);
   }
-  if (ops::SizeOf(type) < 4)
-    return Fail(absl::UnimplementedError("atomic sums of elements of less than 4 bytes"));
   e_.AtomicAdd(type, buffer, index, value, scalar);
 }
 
@@ -607,7 +674,7 @@ void LoopEmission::CheckIndirect(uint32_t i) {
   if (s.flag) index = ir.CreateSelect(ir.CreateICmpSLT(index, zero), ir.CreateAdd(index, bound), index);
   Value const valid = ir.CreateAnd(ir.CreateICmpSGE(index, zero), ir.CreateICmpSLT(index, bound));
   Report(i, ir.CreateNot(valid), DeviceError::kIndexOutOfRange, given);
-  valid_[i] = valid;
+  now_.valid[i] = valid;
   Give(i, ir.CreateSelect(valid, index, zero));
 }
 
@@ -654,13 +721,13 @@ void LoopEmission::Scan(uint32_t i) {
   ReductionEmission reduction(e_, s.reduction, ScalarOf(s.type), 0);
   Values& state = scan_states_[i];
   state = reduction.Take(state, taken, {});
-  for (size_t k = 0; k < state.size(); ++k) values_[i][k] = state[k];
+  for (size_t k = 0; k < state.size(); ++k) now_.values[i][k] = state[k];
 }
 
 // ---- indices
 
 Value LoopEmission::Index(uint32_t at) {
-  if (indices_[at] != nullptr) return indices_[at];
+  if (now_.indices[at] != nullptr) return now_.indices[at];
   const IndexNode& node = body_.indices[at];
   llvm::IRBuilder<>& ir = e_.ir();
   const bool exact = variant_.call().is_exact[at];
@@ -693,7 +760,7 @@ Value LoopEmission::Index(uint32_t at) {
     }
     return nullptr;
   };
-  return indices_[at] = make();
+  return now_.indices[at] = make();
 }
 
 // By at least 1, rounded down.

@@ -42,13 +42,17 @@ class LoopEmission {
       bool scans;
     };
     std::vector<Part> parts;
-    size_t values = 0;  // of all parts
-    Values empty;       // the values at the start, and then that of the error, if there is one
+    size_t values = 0;  // of all parts, at one point
+    size_t points = 1;  // of the block
     bool scans = false;
+    Values empty;  // the values at the start, and then that of the error, if there is one
+
+    size_t all() const { return values * points; }
   };
 
-  static Values PartOf(const Values& all, const PassState::Part& part) {
-    const auto first = all.begin() + static_cast<ptrdiff_t>(part.first);
+  // Of the block's point `point`.
+  static Values PartOf(const Values& all, const PassState& state, size_t point, const PassState::Part& part) {
+    const auto first = all.begin() + static_cast<ptrdiff_t>(point * state.values + part.first);
     return {first, first + static_cast<ptrdiff_t>(part.count)};
   }
   LoopStage stage() const { return variant_.call().stage; }
@@ -111,13 +115,21 @@ class LoopEmission {
   void CheckedLoop(Value begin, Value end, Value step, const std::function<void(Value)>& body,
                    Emitter::LoopKind kind = Emitter::LoopKind::kPlain);
 
+  // From here on, sections are emitted for all points or reduced positions of a block along `dimension`.
+  void OpenBlock(size_t dimension);
+  void CloseBlock() { block_.clear(); }
+  // Runs `emit` for each of them, with its number; once where no block is open, or for one of them.
+  void ForEachInBlock(const std::function<void(size_t)>& emit);
+  // A load or store of the whole block.
+  void AccessBlock(uint32_t i);
+
   // Statements from `from` to `to` that are in the section.
   void EmitSection(const LoopSection& section, uint32_t from, uint32_t to);
   void EmitStatement(uint32_t i);
   // As EmitStatement; keeps its value at this reduced position, or reads it.
   void EmitKept(uint32_t i);
-  // A mask's block and its kUnmask, which has the number `end`.
-  void EmitBlock(const LoopSection& section, uint32_t mask, uint32_t end);
+  // What a mask covers, and its kUnmask, which has the number `end`.
+  void EmitMasked(const LoopSection& section, uint32_t mask, uint32_t end);
   Value Stored(ops::DType type, Value value);
   Value Load(uint32_t i);
   void Store(uint32_t i);
@@ -131,12 +143,12 @@ class LoopEmission {
 
   Value Index(uint32_t node);
   Value Divide(Value a, Value b, bool is_natural, bool remainder);
-  Value ValueOf(uint32_t statement, size_t part = 0) const { return values_[statement][part]; }
+  Value ValueOf(uint32_t statement, size_t part = 0) const { return now_.values[statement][part]; }
   Value ValueOf(const loops::Statement& s, size_t which) const { return ValueOf(s.values[which]); }
   Scalar ScalarOfValue(uint32_t statement) const {
     return ScalarOf(variant_.info().statements[statement].type);
   }
-  void Give(uint32_t statement, Value value) { values_[statement] = {value, nullptr, nullptr}; }
+  void Give(uint32_t statement, Value value) { now_.values[statement] = {value, nullptr, nullptr}; }
   // Whether the operand has an element `index`; reports it if not. Null: it is known to have it.
   Value Inside(uint32_t statement, Value index);
   void Report(uint32_t statement, Value bad, DeviceError error, Value index);
@@ -155,12 +167,20 @@ class LoopEmission {
   bool is_serial_ = false;  // its points add to the same elements, so one group runs all in their order
 
   Values iterators_, extents_;
-  // Of index nodes, and of the parts of statements; null: not made in this scope.
-  Values indices_;
-  std::vector<std::array<Value, 3>> values_;
-  Values valid_;                    // of each kIndirect: whether the index was in its bound
-  std::vector<Values> first_pass_;  // of each reduction of two passes: what the first one gave
-  Value point_ = nullptr, part_ = nullptr;
+  // What a point or reduced position of a block has of its own.
+  struct Made {
+    // Of index nodes, and of the parts of statements; null: not made in this scope.
+    Values indices;
+    std::vector<std::array<Value, 3>> values;
+    Values valid;                    // of each kIndirect: whether the index was in its bound
+    std::vector<Values> first_pass;  // of each reduction of two passes: what the first one gave
+    Value point = nullptr, iterator = nullptr;
+  };
+  Made now_;                 // of the one being emitted
+  std::vector<Made> block_;  // of all, while a block is open; now_ has that of the one being emitted instead
+  size_t block_dimension_ = 0;
+  bool is_one_of_block_ = false;  // one of them is being emitted
+  Value part_ = nullptr;
   uint32_t pass_ = loops::kNone;  // being emitted
   // kColumns: the first column of the tile and how many it has, the one being emitted, and what is kept of
   // each statement: its parts, whether its index is valid, and what its first pass gave.

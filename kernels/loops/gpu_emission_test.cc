@@ -32,20 +32,29 @@ class LoopGpuEmissionTest : public ::testing::TestWithParam<Target> {
     for (TestTensor& tensor : tensors) operands.push_back(&tensor);
     const LoopCall call(kernel, sizes, operands);
     ASSERT_TRUE(call.refused().ok()) << call.refused();
+    Plan(call.call());
+  }
+
+  void Plan(const OpCall& call) {
     const auto workspace = [](size_t) -> absl::StatusOr<void*> { return nullptr; };
     LaunchList launches;
     absl::StatusOr<Readiness> readiness = Readiness::kCompiling;
     while (readiness.ok() && *readiness == Readiness::kCompiling) {
-      readiness = library_->Plan(call.call(), workspace, launches);
+      readiness = library_->Plan(call, workspace, launches);
       library_->WaitForCompiles();
     }
     ASSERT_TRUE(readiness.ok()) << readiness.status();
     ASSERT_GT(launches.size(), 0u);
+    code_.clear();
     const char* const tool = GetParam() == Target::kNvptx ? kPtxAssembler : kSpirvValidator;
-    for (size_t i = 0; i < launches.size(); ++i)
-      ASSERT_TRUE(IsAccepted(tool, launches[i].kernel().module->bytes));
+    for (size_t i = 0; i < launches.size(); ++i) {
+      const auto& bytes = launches[i].kernel().module->bytes;
+      ASSERT_TRUE(IsAccepted(tool, bytes));
+      code_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
   }
 
+  std::string code_;  // of the last plan
   std::unique_ptr<KernelLibrary> library_;
 };
 
@@ -65,6 +74,40 @@ TEST_P(LoopGpuEmissionTest, RandomComputations) {
     for (const loops::Operand& operand : kernel.operands)
       elements.push_back(operand.role == loops::Role::kScalar ? 1 : random.elements());
     Check(kernel, random.sizes(), elements);
+  }
+}
+
+TEST_P(LoopGpuEmissionTest, SumsInMemory) {
+  for (const DType type : {DType::kInt8, DType::kBFloat16, DType::kFloat32, DType::kInt64})
+    Check(loops::testing::ScatteredSums(100, 10, type), {}, {100, 100, 10});
+}
+
+TEST_P(LoopGpuEmissionTest, LanesTakeBlocksWhereAddressesAreAligned) {
+  if (GetParam() != Target::kNvptx) GTEST_SKIP() << "SPIR-V is no text";
+  constexpr int64_t kRows = 64, kColumns = 2048;
+  const auto accesses = [&](const std::string& access) {
+    size_t count = 0;
+    for (size_t at = 0; (at = code_.find(access, at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  const loops::testing::Chains chains(kRows, kColumns, DType::kFloat32);
+  for (const auto& [chain, loads, stores] :
+       {std::tuple{chains.GeluOfProduct(), 4u, 1u}, {chains.ResidualLayerNorm(), 8u, 2u}}) {
+    std::vector<TestTensor> tensors;
+    for (const int64_t elements : chain.elements)
+      tensors.emplace_back(DType::kFloat32, std::vector{elements});
+    std::vector<TestTensor*> operands;
+    for (TestTensor& tensor : tensors) operands.push_back(&tensor);
+    const LoopCall call(chain.kernel, {}, operands);
+    Plan(call.call());
+    EXPECT_EQ(accesses("ld.global.v4"), loads) << chain.name;
+    EXPECT_EQ(accesses("st.global.v4"), stores) << chain.name;
+    OpCall moved = call.call();
+    std::vector<Operand> inputs(moved.inputs.begin(), moved.inputs.end());
+    inputs[0].data = static_cast<float*>(inputs[0].data) + 1;
+    moved.inputs = inputs;
+    Plan(moved);
+    EXPECT_EQ(accesses(".v4"), 0u) << chain.name;
   }
 }
 

@@ -60,18 +60,26 @@ struct LoopPlan {
     size_t workspace_bytes = 0;  // taken for this body, and used by the next, too
   };
   std::vector<Body> bodies;  // those that have points; one that is cut is two
+  // Of each operand: what its address must be a multiple of.
+  std::vector<uint64_t> alignments;
+  // Where an address is not; made when needed.
+  mutable std::shared_ptr<const LoopPlan> without_blocks = nullptr;
 };
 
 // Plans a body of a checked call.
 class BodyPlanner {
  public:
-  BodyPlanner(Target target, const loops::DefinedCall& call, uint32_t number);
+  BodyPlanner(Target target, const loops::DefinedCall& call, uint32_t number, bool may_use_blocks);
 
   void AddTo(LoopPlan& plan);
 
  private:
   void ScheduleOnHost();
   void ScheduleOnGpu();
+  // Chooses how much of `dimension` a lane takes together, where `lanes` share `work` of it.
+  void ChooseBlock(size_t dimension, int64_t work, int64_t lanes);
+  bool CanBeInBlock(const LoopPasses& passes, uint32_t i, size_t dimension, int64_t block) const;
+  void AddAlignments(LoopPlan& plan) const;
   // Cuts the body into parts, of which there are to be about `wanted`, each of `least` positions along the
   // dimension that is cut.
   void Cut(int64_t wanted, int64_t least);
@@ -88,6 +96,7 @@ class BodyPlanner {
   const Target target_;
   const loops::DefinedCall& call_;
   const uint32_t number_;
+  const bool may_use_blocks_;
   const loops::Kernel& kernel_;
   const loops::Body& body_;
   const loops::BodyInfo& info_;
@@ -100,10 +109,11 @@ class BodyPlanner {
   LoopPlan::Body plan_;
 };
 
-BodyPlanner::BodyPlanner(Target target, const loops::DefinedCall& call, uint32_t number)
+BodyPlanner::BodyPlanner(Target target, const loops::DefinedCall& call, uint32_t number, bool may_use_blocks)
     : target_(target),
       call_(call),
       number_(number),
+      may_use_blocks_(may_use_blocks),
       kernel_(call.definition->kernel()),
       body_(kernel_.bodies[number]),
       info_(call.definition->info().bodies[number]),
@@ -157,6 +167,7 @@ void BodyPlanner::AddTo(LoopPlan& plan) {
     ScheduleOnHost();
   } else {
     ScheduleOnGpu();
+    AddAlignments(plan);
   }
   if (plan_.parts == 1) return plan.bodies.push_back(Make(class_));
   LoopVariant::Class merge = class_;
@@ -165,6 +176,8 @@ void BodyPlanner::AddTo(LoopPlan& plan) {
   merge.schedule = LoopSchedule::kPoints;
   merge.warps = merge.keeps_rows = false;
   merge.cut = 0;
+  merge.block = 1;
+  merge.in_block.clear();
   size_t values = 0;
   for (const Statement& s : body_.statements)
     if (s.kind == StatementKind::kReduce) values += static_cast<size_t>(loops::InfoOf(s.reduction).gives);
@@ -191,7 +204,7 @@ void BodyPlanner::Cut(int64_t wanted, int64_t least) {
   const int64_t parts = std::min({wanted, *longest / least, kMaxParts});
   if (parts < 2 || !LoopPasses(body_, info_, false).can_be_cut) return;
   class_.cut = static_cast<uint8_t>(longest - extents_.begin());
-  plan_.part_length = CeilDiv(*longest, parts);
+  plan_.part_length = CeilDiv(*longest, parts * class_.block) * class_.block;
   plan_.parts = CeilDiv(*longest, plan_.part_length);
 }
 
@@ -235,19 +248,63 @@ void BodyPlanner::ScheduleOnHost() {
   plan_.groups = CeilDiv(plan_.points, plan_.slice);
 }
 
+bool BodyPlanner::CanBeInBlock(const LoopPasses& passes, uint32_t i, size_t dimension, int64_t block) const {
+  const Statement& s = body_.statements[i];
+  if (s.kind != StatementKind::kLoad && s.kind != StatementKind::kStore) return false;
+  if (class_.guarded[i] || info_.statements[i].block != loops::kNone) return false;
+  if (s.kind == StatementKind::kStore && !passes.indirects[s.index].empty()) return false;
+  const auto d = static_cast<uint32_t>(dimension);
+  return bounds_.Stride(s.index, d) == 1 && bounds_.IsMultiple(s.index, d, block);
+}
+
+void BodyPlanner::ChooseBlock(size_t dimension, int64_t work, int64_t lanes) {
+  constexpr size_t kMaxStatements = 512;  // in code
+  if (!may_use_blocks_ || Has(StatementKind::kScan)) return;
+  const LoopPasses passes(body_, info_, false);
+  for (const int64_t block : {8, 4, 2}) {
+    if (extents_[dimension] % block != 0 || work < block * lanes) continue;
+    if (body_.statements.size() * static_cast<size_t>(block) > kMaxStatements) continue;
+    std::vector<bool> in_block(body_.statements.size());
+    size_t smallest = kBlockBytes;
+    bool any = false;
+    for (uint32_t i = 0; i < in_block.size(); ++i) {
+      in_block[i] = CanBeInBlock(passes, i, dimension, block);
+      if (!in_block[i]) continue;
+      any = true;
+      smallest = std::min(smallest, ops::SizeOf(kernel_.operands[body_.statements[i].operand].type));
+    }
+    if (!any || smallest * static_cast<size_t>(block) > kBlockBytes) continue;
+    class_.block = static_cast<uint8_t>(block);
+    class_.in_block = std::move(in_block);
+    return;
+  }
+}
+
+void BodyPlanner::AddAlignments(LoopPlan& plan) const {
+  plan.alignments.resize(kernel_.operands.size(), 1);
+  for (size_t i = 0; i < class_.in_block.size(); ++i) {
+    if (!class_.in_block[i]) continue;
+    const uint32_t operand = body_.statements[i].operand;
+    const uint64_t bytes = ops::SizeOf(kernel_.operands[operand].type) * class_.block;
+    uint64_t& alignment = plan.alignments[operand];
+    alignment = std::max(alignment, std::min<uint64_t>(bytes, kBlockBytes));
+  }
+}
+
 void BodyPlanner::ScheduleOnGpu() {
   constexpr int64_t kShared = 32, kWarpPositions = 1024, kManyLanes = 1 << 17, kManyTeams = 1024;
-  if (HasContiguousColumns()) {
-    // Adjacent lanes take adjacent columns.
-    plan_.groups = CeilDiv(points_, kGpuLanes);
-    return Cut(kManyLanes / points_, 32);
-  }
-  if (Has(StatementKind::kScan) || positions_ < kShared) {
-    plan_.groups = CeilDiv(points_, kGpuLanes);
+  constexpr int64_t kBusyLanes = 1 << 15;  // fewer leave the GPU idle
+  const bool has_columns = HasContiguousColumns();
+  if (has_columns || Has(StatementKind::kScan) || positions_ < kShared) {
+    // Adjacent lanes take adjacent points.
+    if (outer_ > 0) ChooseBlock(outer_ - 1, points_, kBusyLanes);
+    plan_.groups = CeilDiv(points_ / class_.block, kGpuLanes);
+    if (has_columns) Cut(kManyLanes / points_, 32);
     return;
   }
   class_.schedule = LoopSchedule::kRows;
   class_.warps = target_ == Target::kNvptx && positions_ <= kWarpPositions;
+  ChooseBlock(rank_ - 1, extents_[rank_ - 1], class_.warps ? kWarpLanes : kGpuLanes);
   plan_.groups = class_.warps ? CeilDiv(points_, kGpuWarps) : points_;
   if (!class_.warps) Cut(kManyTeams / points_, extents_[rank_ - 1] >= 4096 ? 4096 : 1);
 }
@@ -259,7 +316,9 @@ class LoopPlanner : public Planner {
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:
-  std::shared_ptr<const LoopPlan> Make(const loops::DefinedCall& call) const;
+  std::shared_ptr<const LoopPlan> Make(const loops::DefinedCall& call, bool may_use_blocks) const;
+  // Returns the one whose alignments the call has.
+  const LoopPlan& PlanOf(const loops::DefinedCall& call);
 
   KernelCache& cache_;
   LoopSkeleton skeleton_;
@@ -267,27 +326,27 @@ class LoopPlanner : public Planner {
   std::vector<const Kernel*> kernels_;  // of the plan's bodies
 };
 
-std::shared_ptr<const LoopPlan> LoopPlanner::Make(const loops::DefinedCall& call) const {
+std::shared_ptr<const LoopPlan> LoopPlanner::Make(const loops::DefinedCall& call, bool may_use_blocks) const {
   auto plan = std::make_shared<LoopPlan>();
-  for (uint32_t b = 0; b < call.info.bodies.size(); ++b) BodyPlanner(cache_.target(), call, b).AddTo(*plan);
+  for (uint32_t b = 0; b < call.info.bodies.size(); ++b)
+    BodyPlanner(cache_.target(), call, b, may_use_blocks).AddTo(*plan);
+  return plan;
+}
+
+const LoopPlan& LoopPlanner::PlanOf(const loops::DefinedCall& call) {
+  if (call.plan == nullptr) call.plan = Make(call, true);
+  const auto& plan = *static_cast<const LoopPlan*>(call.plan.get());
+  for (size_t i = 0; i < plan.alignments.size(); ++i) {
+    if (reinterpret_cast<uintptr_t>(arguments_.buffers[i]) % plan.alignments[i] == 0) continue;
+    if (plan.without_blocks == nullptr) plan.without_blocks = Make(call, false);
+    return *plan.without_blocks;
+  }
   return plan;
 }
 
 absl::StatusOr<Readiness> LoopPlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
   if (call.kernel == nullptr) return absl::InvalidArgumentError("a loop kernel that is not defined");
   const auto& defined = static_cast<const loops::DefinedCall&>(*call.kernel);
-  if (defined.plan == nullptr) defined.plan = Make(defined);
-  const auto& plan = *static_cast<const LoopPlan*>(defined.plan.get());
-  // All are asked for before the first is waited for.
-  kernels_.clear();
-  bool ready = true;
-  for (const LoopPlan::Body& body : plan.bodies) {
-    ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, body.key));
-    ready &= kernel != nullptr;
-    kernels_.push_back(kernel);
-  }
-  if (!ready) return Readiness::kCompiling;
-
   const std::vector<loops::Operand>& operands = defined.definition->kernel().operands;
   arguments_.buffers.resize(operands.size());
   arguments_.elements.assign(defined.elements.begin(), defined.elements.end());
@@ -301,6 +360,18 @@ absl::StatusOr<Readiness> LoopPlanner::Plan(const OpCall& call, Workspace worksp
     arguments_.buffers[i] = operand.data;
     arguments_.scalars[i] = &operand.number;
   }
+  const LoopPlan& plan = PlanOf(defined);
+
+  // All are asked for before the first is waited for.
+  kernels_.clear();
+  bool ready = true;
+  for (const LoopPlan::Body& body : plan.bodies) {
+    ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, body.key));
+    ready &= kernel != nullptr;
+    kernels_.push_back(kernel);
+  }
+  if (!ready) return Readiness::kCompiling;
+
   for (size_t b = 0; b < plan.bodies.size(); ++b) {
     const LoopPlan::Body& body = plan.bodies[b];
     if (body.workspace_bytes > 0) {

@@ -1,12 +1,11 @@
 #include "kernels/loops/loop_skeleton.h"
 
 #include "kernels/loops/arguments.h"
-#include "kernels/loops/compile_request.h"
 #include "kernels/loops/emission.h"
 
 namespace xpud::kernels {
 
-std::string LoopSkeleton::RequestOf(const KernelKey& key) const { return CompileRequestFor(*VariantOf(key)); }
+std::string LoopSkeleton::RequestOf(const KernelKey& key) const { return VariantOf(key)->identity(); }
 
 std::vector<ArgType> LoopSkeleton::ArgumentsOf(const KernelKey& key) const {
   return TypesOf<LoopArguments>(*VariantOf(key));

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/str_cat.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/SHA256.h"
@@ -24,10 +23,15 @@ struct LoopVariant::Table {
 
 namespace {
 
-void Append(std::string& text, const std::vector<bool>& bits) {
-  absl::StrAppend(&text, "|");
-  for (const bool bit : bits) text += bit ? '1' : '0';
-}
+// A number takes a byte; a list is so many characters, and a space.
+struct Writer {
+  void Number(auto number) { bytes += static_cast<char>(number); }
+  void Bits(const std::vector<bool>& bits) {
+    for (const bool bit : bits) bytes += bit ? '1' : '0';
+    bytes += ' ';
+  }
+  std::string bytes;
+};
 
 std::string NameFrom(const std::string& identity) {
   const auto hash =
@@ -74,14 +78,10 @@ LoopVariant::~LoopVariant() {
 
 std::shared_ptr<const LoopVariant> LoopVariant::Intern(
     const std::shared_ptr<const loops::Definition>& definition, uint32_t body, Class of) {
-  std::string identity =
-      absl::StrCat("body ", body, "|", static_cast<int>(of.schedule), of.warps ? "w" : "",
-                   of.keeps_rows ? "k" : "", "|", of.across, "|", static_cast<int>(of.stage), "|", of.cut);
-  Append(identity, of.guarded);
-  Append(identity, of.is_exact);
-  Append(identity, of.is_natural);
-  identity += '|';
-  identity += definition->bytes();
+  Writer writer;
+  writer.Number(body);
+  Class::Visit(of, writer);
+  std::string identity = writer.bytes + definition->bytes();
   Table& table = TheTable();
   MutexLock lock(table.mutex);
   std::weak_ptr<const LoopVariant>& known = table.by_identity[identity];

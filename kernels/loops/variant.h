@@ -37,8 +37,22 @@ class LoopVariant {
     uint8_t across = 0;
     LoopStage stage = LoopStage::kWhole;
     uint8_t cut = 0;  // kParts: the dimension that is cut
+    // On a GPU: a lane takes a block, so many adjacent points along the last outer dimension, or reduced
+    // positions along the last one, together.
+    uint8_t block = 1;
+    std::vector<bool> in_block =
+        {};  // of each load and store, if block > 1: its elements are an aligned block
     // As in loops::BodyCall.
-    std::vector<bool> guarded, is_exact, is_natural;
+    std::vector<bool> guarded = {}, is_exact = {}, is_natural = {};
+
+    // Calls the visitor with each number, of a byte, and then with each list of bits.
+    static void Visit(auto& of, auto& visit) {
+      for (auto* const number : {&of.warps, &of.keeps_rows}) visit.Number(*number);
+      visit.Number(of.schedule);
+      visit.Number(of.stage);
+      for (auto* const number : {&of.across, &of.cut, &of.block}) visit.Number(*number);
+      for (auto* const bits : {&of.in_block, &of.guarded, &of.is_exact, &of.is_natural}) visit.Bits(*bits);
+    }
   };
 
   // Returns the one that exists, or makes it. It exists until nobody refers to it.
@@ -51,7 +65,7 @@ class LoopVariant {
   LoopVariant& operator=(const LoopVariant&) = delete;
 
   uint64_t number() const { return number_; }  // never used again
-  // Everything that determines the code.
+  // Everything that determines the code: the body's number, the class and the kernel's bytes.
   const std::string& identity() const { return identity_; }
   const std::string& name() const { return name_; }  // a C identifier that follows from the identity
   const loops::Kernel& kernel() const { return definition_->kernel(); }

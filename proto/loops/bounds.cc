@@ -42,15 +42,35 @@ Interval AbsoluteOf(const Interval& a) {
 Bounds::Bounds(const Body& body, std::span<const int64_t> sizes) : body_(body) {
   nodes_.reserve(body.indices.size());
   for (const IndexNode& node : body.indices) nodes_.push_back(Compute(node, sizes));
+  FindDimensions();
 }
 
-bool Bounds::DependsOn(const Linear& linear, uint32_t dimension) const {
-  return std::ranges::any_of(linear.terms, [&](const Term& term) {
-    const Atom& atom = atoms_[term.atom];
-    if (atom.op == IndexOp::kIterator) return atom.number == dimension;
-    // Where an indirect index comes from is not known here.
-    return atom.op == IndexOp::kIndirect || DependsOn(atom.a, dimension) || DependsOn(atom.b, dimension);
-  });
+// Of all nodes that statements use. A statement is made of earlier ones.
+void Bounds::FindDimensions() {
+  std::vector<uint32_t> of(body_.statements.size());
+  for (size_t i = 0; i < of.size(); ++i) {
+    const Statement& s = body_.statements[i];
+    for (const uint32_t value : s.values)
+      if (value != kNone) of[i] |= of[value];
+    for (const uint32_t node : {s.index, s.bound})
+      if (node != kNone) of[i] |= nodes_[node].interval.known ? FindDimensions(nodes_[node].linear) : ~0u;
+    if (s.kind != StatementKind::kIndirect) continue;
+    for (Atom& atom : atoms_)
+      if (atom.op == IndexOp::kIndirect && atom.number == i) atom.dimensions = of[i];
+  }
+}
+
+uint32_t Bounds::FindDimensions(const Linear& linear) {
+  uint32_t all = 0;
+  for (const Term& term : linear.terms) {
+    Atom& atom = atoms_[term.atom];
+    if (!atom.dimensions) {
+      atom.dimensions =
+          atom.op == IndexOp::kIterator ? 1u << atom.number : FindDimensions(atom.a) | FindDimensions(atom.b);
+    }
+    all |= *atom.dimensions;
+  }
+  return all;
 }
 
 std::optional<int64_t> Bounds::Stride(uint32_t node, uint32_t dimension) const {
@@ -58,14 +78,22 @@ std::optional<int64_t> Bounds::Stride(uint32_t node, uint32_t dimension) const {
   int64_t stride = 0;
   for (const Term& term : nodes_[node].linear.terms) {
     const Atom& atom = atoms_[term.atom];
-    if (atom.op == IndexOp::kIterator) {
-      if (atom.number == dimension) stride = term.coefficient;
-    } else if (atom.op == IndexOp::kIndirect || DependsOn(atom.a, dimension) ||
-               DependsOn(atom.b, dimension)) {
+    if (atom.op == IndexOp::kIterator && atom.number == dimension) {
+      stride = term.coefficient;
+    } else if (atom.dimensions.value_or(~0u) >> dimension & 1) {
       return std::nullopt;
     }
   }
   return stride;
+}
+
+bool Bounds::IsMultiple(uint32_t node, uint32_t dimension, int64_t factor) const {
+  const Linear& linear = nodes_[node].linear;
+  return linear.constant % factor == 0 && std::ranges::all_of(linear.terms, [&](const Term& term) {
+           const Atom& atom = atoms_[term.atom];
+           const bool is_iterator = atom.op == IndexOp::kIterator && atom.number == dimension;
+           return is_iterator || term.coefficient % factor == 0;
+         });
 }
 
 Bounds::Value Bounds::Compute(const IndexNode& node, std::span<const int64_t> sizes) {

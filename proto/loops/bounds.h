@@ -32,6 +32,9 @@ class Bounds {
   Interval Of(uint32_t node) const { return nodes_[node].interval; }
   // By how much a node grows with each step along a dimension, if that is the same everywhere.
   std::optional<int64_t> Stride(uint32_t node, uint32_t dimension) const;
+  // Whether a node is a multiple of `factor`, 1 or more, wherever the iterator of a dimension is one.
+  // REQUIRES: the node has a stride along the dimension.
+  bool IsMultiple(uint32_t node, uint32_t dimension, int64_t factor) const;
   // The extent of a dimension; unknown or negative if the sizes make it so.
   Interval Extent(size_t dimension) const { return Of(body_.extents[dimension]); }
 
@@ -52,13 +55,17 @@ class Bounds {
     Linear a = {}, b = {};  // operands
     int64_t divisor = 0;    // kFloorDiv, kMod: of a
     Interval interval = {};
+    // The dimensions, as bits, whose iterators it depends on, also through what makes its indirect indices.
+    std::optional<uint32_t> dimensions = std::nullopt;
   };
   struct Value {
     Linear linear = {};
     Interval interval = {};
   };
 
-  bool DependsOn(const Linear& linear, uint32_t dimension) const;
+  void FindDimensions();
+  // Finds those of the atoms of a sum, and returns them together.
+  uint32_t FindDimensions(const Linear& linear);
   Value Compute(const IndexNode& node, std::span<const int64_t> sizes);
   Value Leaf(Atom atom);
   Value Constant(int64_t constant) const;

@@ -67,7 +67,7 @@ TEST(Bounds, TooLargeNumbersAreUnknown) {
 // be.
 TEST(Bounds, HoldForEveryPosition) {
   testing::RandomKernels random(3);
-  int inside = 0, proved = 0;
+  int inside = 0, proved = 0, strides = 0;
   for (int k = 0; k < 3000; ++k) {
     const Kernel kernel = random.Next();
     const Body& body = kernel.bodies[0];
@@ -89,6 +89,18 @@ TEST(Bounds, HoldForEveryPosition) {
           ASSERT_LE(value, interval.high);
         }
         all_inside &= value >= 0 && value < elements[0];
+        for (uint32_t d = 0; d < at.size(); ++d) {
+          const std::optional<int64_t> stride = bounds.Stride(node, d);
+          if (!stride) continue;
+          for (const int64_t factor : {2, 4})
+            if (at[d] % factor == 0 && bounds.IsMultiple(node, d, factor)) {
+              ASSERT_EQ(value % factor, 0);
+            }
+          std::vector<int64_t> next = at;
+          if (++next[d] >= call->bodies[0].extents[d]) continue;
+          ASSERT_EQ(testing::Evaluate(body, node, {next, sizes, indirect}), value + *stride);
+          ++strides;
+        }
       } while (testing::Next(at, call->bodies[0].extents));
       const bool guarded = call->bodies[0].guarded[2 * node + 1];  // its store
       ASSERT_TRUE(guarded || all_inside) << "node " << node << " is outside and not guarded";
@@ -97,6 +109,7 @@ TEST(Bounds, HoldForEveryPosition) {
     }
   }
   EXPECT_GT(proved, inside * 9 / 10) << "of " << inside;
+  EXPECT_GT(strides, 1000);
 }
 
 TEST(CallCheck, SizesAndElementsDecide) {

@@ -74,9 +74,13 @@ TEST(Confinement, IsInForceInEveryThreadOfADaemon) {
   EXPECT_GT(threads, 3);
   EXPECT_THAT(daemon.Log(), HasSubstr("confined landlock="));
   EXPECT_THAT(daemon.Log(), HasSubstr("seccomp=on"));
-  const int compiler = ChildNamed(daemon, "xpud-compile0");
+  const int compiler = ChildNamed(daemon, "xpud-compilers");
   EXPECT_THAT(ChildrenOf(daemon.pid()), ElementsAre(compiler)) << "a spawner where nothing is to be started";
   ExpectConfined(compiler);
+  const std::vector<int> forked = ChildrenOf(compiler);
+  ASSERT_EQ(forked.size(), 1) << "the one that makes a fork for each kernel";
+  EXPECT_EQ(Status(forked[0])["Name"], "xpud-compile0");
+  ExpectConfined(forked[0]);
 }
 
 TEST(Confinement, IsInForceInTheSpawnerAndInEveryExecutor) {

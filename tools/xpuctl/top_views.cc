@@ -49,13 +49,21 @@ std::string DeviceLine(const DeviceRates& row) {
                       ", pool ", SizeCell(device.pool_bytes()), Sensors(device), "\n");
 }
 
+// What is compiled of clients' loop kernels; the sessions say for whom.
+std::string Compiles(const v1::Compiler& compiler) {
+  if (compiler.running() + compiler.waiting() == 0) return "";
+  return absl::StrCat(", compiling ", compiler.running(),
+                      compiler.overdue() > 0 ? absl::StrCat(" (", compiler.overdue(), " for long)") : "",
+                      ", ", compiler.waiting(), " waiting");
+}
+
 std::string DaemonLine(const v1::GetStatusResponse& status, const Rates& rates) {
   const v1::Daemon& daemon = status.daemon();
   return absl::StrCat("xpud ", PrintableText(daemon.version()), ", pid ", daemon.pid(), ", up ",
                       Duration(daemon.uptime_ns()), ", ", status.sessions_size(),
                       status.sessions_size() == 1 ? " session" : " sessions",
                       daemon.drained() ? ", drained" : "", ", CPU ",
-                      rates.daemon_cpu ? Percent(*rates.daemon_cpu) : "-", "\n");
+                      rates.daemon_cpu ? Percent(*rates.daemon_cpu) : "-", Compiles(daemon.compiler()), "\n");
 }
 
 bool HasHosts(const std::vector<TopSample>& samples) {
@@ -79,11 +87,13 @@ constexpr Column<SessionRates> kColumns[] = {
        return CountCell(row.session->commands_submitted() - row.session->commands_completed());
      }},
     {">WAIT", [](const SessionRates& row) { return Percent(row.waiting); }},
+    {">COMPILING", [](const SessionRates& row) { return CountCell(row.session->kernels_pending()); }},
     {">MEMORY", [](const SessionRates& row) { return SizeCell(row.session->memory_bytes()); }},
     {">PEAK", [](const SessionRates& row) { return SizeCell(row.session->memory_peak_bytes()); }},
     {">UP/S", [](const SessionRates& row) { return Bytes(row.uploaded); }},
     {">DOWN/S", [](const SessionRates& row) { return Bytes(row.downloaded); }},
     {">AGE", [](const SessionRates& row) { return Duration(row.session->age_ns()); }},
+    {">COMPILED IN", [](const SessionRates& row) { return Duration(row.session->compile_ns()); }, true},
     {">HOST MEM", [](const SessionRates& row) { return SizeCell(row.session->host_memory_bytes()); }, true},
     {">BUFFERS", [](const SessionRates& row) { return absl::StrCat(row.session->buffers()); }, true},
     {">ERRORS", [](const SessionRates& row) { return CountCell(row.session->errors()); }, true},
@@ -99,6 +109,7 @@ constexpr Column<TenantRates> kTenantColumns[] = {
     {">MEMORY", [](const TenantRates& row) { return SizeCell(row.tenant->memory_bytes()); }},
     {">DEVICE TIME", [](const TenantRates& row) { return Duration(row.tenant->busy_ns()); }},
     {">WAITED", [](const TenantRates& row) { return Duration(row.tenant->queue_wait_ns()); }},
+    {">COMPILED IN", [](const TenantRates& row) { return Duration(row.tenant->compile_ns()); }, true},
     {">ERRORS", [](const TenantRates& row) { return CountCell(row.tenant->errors()); }},
 };
 

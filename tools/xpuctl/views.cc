@@ -54,7 +54,24 @@ std::string DaemonLines(const v1::GetStatusResponse& status, bool wide) {
   text += Line("sessions",
                absl::StrCat(status.sessions_size(), " open, ", daemon.sessions_opened(), " since the start, ",
                             daemon.sessions_closed_for_fault(), " closed for protocol errors"));
+  if (daemon.has_compiler()) text += Line("compiler", Compiler(daemon.compiler()));
   if (daemon.drained()) text += Line("drained", "new sessions are refused until `xpuctl drain off`");
+  return text;
+}
+
+std::string Compiler(const v1::Compiler& compiler) {
+  std::string text =
+      compiler.has_pid() ? absl::StrCat("pid ", compiler.pid()) : std::string("none, it is being replaced");
+  absl::StrAppend(&text, ", ", CountCell(compiler.compiled()), " loop kernels compiled in ",
+                  Duration(compiler.compile_ns()));
+  const auto add = [&](uint64_t count, const char* what) {
+    if (count > 0) absl::StrAppend(&text, ", ", CountCell(count), " ", what);
+  };
+  add(compiler.failed(), "could not be compiled");
+  add(compiler.running(), "being compiled");
+  add(compiler.overdue(), "of them for long");
+  add(compiler.waiting(), "waiting");
+  absl::StrAppend(&text, ", ", compiler.replaced(), " lost and replaced");
   return text;
 }
 
@@ -192,6 +209,8 @@ constexpr Column<v1::Session> kSessionColumns[] = {
      }},
     {">BUSY", [](const v1::Session& session) { return Duration(session.busy_ns()); }},
     {">WAITED", [](const v1::Session& session) { return Duration(session.queue_wait_ns()); }},
+    {">COMPILING", [](const v1::Session& session) { return CountCell(session.kernels_pending()); }, true},
+    {">COMPILED IN", [](const v1::Session& session) { return Duration(session.compile_ns()); }, true},
     {">UPLOADED", [](const v1::Session& session) { return SizeCell(session.uploaded_bytes()); }},
     {">DOWNLOADED", [](const v1::Session& session) { return SizeCell(session.downloaded_bytes()); }},
     {">AGE", [](const v1::Session& session) { return Duration(session.age_ns()); }},

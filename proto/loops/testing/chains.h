@@ -15,6 +15,22 @@ struct Chain {
   std::vector<int64_t> elements;  // of each operand
 };
 
+// places[index[i]] += value[i]: operands are index, value (int8) and places. Integers of few bits have exact
+// sums in every type, whatever the order.
+inline Kernel ScatteredSums(int64_t values, int64_t places, DType type) {
+  BodyBuilder b;
+  const uint32_t at = b.Dimension(b.Number(values));
+  const uint32_t indirect = b.Make(
+      {.kind = StatementKind::kIndirect, .bound = b.Number(places), .values = {b.Load(0, at), kNone, kNone}});
+  b.Make({.kind = StatementKind::kAtomicAdd,
+          .operand = 2,
+          .index = b.Node(IndexOp::kIndirect, indirect),
+          .values = {b.Convert(ComputeTypeOf(type), b.Load(1, at)), kNone, kNone}});
+  return {.operands = {{DType::kInt64, Role::kRead}, {DType::kInt8, Role::kRead}, {type, Role::kUpdated}},
+          .sizes = 0,
+          .bodies = {b.body}};
+}
+
 // Makes the chains for a type of f32, f16 or bf16. Sizes are constants, as Inductor has them.
 class Chains {
  public:

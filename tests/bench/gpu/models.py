@@ -33,11 +33,20 @@ def images(batch: int, side: int, labelled: bool) -> Inputs:
     return {"pixel_values": torch.randn(batch, 3, side, side)} | ({"labels": torch.randint(0, 2, (batch,))} if labelled else {})
 
 
-def bert(batch: int, length: int) -> Workload:
+def minilm(batch: int, length: int) -> Workload:
+    """Of MiniLM's shape."""
+    shape = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4} if rows.SMOKE \
+        else {"num_hidden_layers": 6, "hidden_size": 384, "intermediate_size": 1536, "num_attention_heads": 12}
+    batch, length = (2, 16) if rows.SMOKE else (batch, length)
+    return Workload(f"MiniLM b{batch} x {length}", lambda: hf.BertModel(hf.BertConfig(**shape), add_pooling_layer=False),
+                    lambda: tokens(batch, length, 30522, labelled=False))
+
+
+def bert(batch: int, length: int, labelled: bool = True) -> Workload:
     shape = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4} if rows.SMOKE else {}
     batch, length = (2, 16) if rows.SMOKE else (batch, length)
     return Workload(f"BERT-base b{batch} x {length}", lambda: hf.BertForMaskedLM(hf.BertConfig(**shape)),
-                    lambda: tokens(batch, length, 30522, labelled=True))
+                    lambda: tokens(batch, length, 30522, labelled))
 
 
 def small_bert() -> Workload:

@@ -4,6 +4,8 @@
   the position is that of the loops, which it reorders.
 - `lowering.is_gpu` also knows xpud. `make_pointwise` asks it for the device of a loop over a 0-dim CPU tensor and a tensor on the device. Nothing
   else in that module does. Inductor's `GPU_TYPES` stays as it is.
+- `ir.StorageBox.should_realize_on_reuse` keeps the results of costly functions that several loops use, such as the sines of rotary embeddings, which
+  Inductor computes again in each loop.
 - torch_xpud.compile patches the wrapper of torch.compile and the backend "inductor", which send graphs with xpud tensors here.
 """
 
@@ -11,7 +13,7 @@ import functools
 
 import sympy
 import torch
-from torch._inductor import lowering
+from torch._inductor import ir, lowering
 from torch._inductor.virtualized import ops
 
 
@@ -39,8 +41,24 @@ def _keep_positions(make_reduction_inner):
     return make
 
 
+# Each costs more than to write a result and read it again.
+_COSTLY = frozenset(("cos", "sin", "tan", "cosh", "sinh", "acos", "asin", "atan", "atan2", "acosh", "asinh", "pow", "lgamma", "digamma", "erfinv"))
+
+
+def _keep_costly(should_realize):
+    @functools.wraps(should_realize)
+    def should(box, users, **kwargs):
+        loops = box.data
+        is_costly = (users > 1 and isinstance(loops, (ir.Pointwise, ir.Reduction)) and loops.get_device().type == "xpud"
+                     and not _COSTLY.isdisjoint(loops.inner_fn_opcount().used_ops))
+        return is_costly or should_realize(box, users, **kwargs)
+
+    return should
+
+
 @functools.cache
 def install():
     lowering._make_reduction_inner = _keep_positions(lowering._make_reduction_inner)
+    ir.StorageBox.should_realize_on_reuse = _keep_costly(ir.StorageBox.should_realize_on_reuse)
     original = lowering.is_gpu
     lowering.is_gpu = lambda device: device == "xpud" or original(device)
