@@ -12,11 +12,14 @@ import warnings
 import torch
 import torch._dynamo
 from torch._inductor import config, metrics
+from torch.utils._pytree import tree_map
 
+from opnet_exceptions import UNINITIALISED, is_random
 from opnet_modules import Item as ModuleItem
 from opnet_ops import Item, Outcome, gradients_of
-from opnet_tensors import DEVICE, leaves
+from opnet_tensors import DEVICE, distance, is_tensor, leaves, on_host
 
+ROUNDING = 2.0**-8  # of bfloat16
 torch._dynamo.config.recompile_limit = 64
 config.force_disable_caches = True  # what is counted is what was generated
 config.fallback_random = True  # random operators draw the numbers of eager execution
@@ -84,7 +87,27 @@ def gradients(item, **options):
             yield f"sample {index}", kind, message
 
 
-ASPECTS = {"compiled": values, "compiled dynamic": dynamic, "compiled gradients": gradients}
+def accuracy(item):
+    """Checks that bfloat16 is computed in float32 and rounded when stored: against float64 the error is at most twice that of eager execution, or that
+    of one rounding."""
+    if item.dtype != torch.bfloat16 or item.op.name in UNINITIALISED:
+        return
+    for index, tree, _ in item.samples(1, 1):
+        if is_random(item.op, tree):
+            continue
+        wide = tree_map(lambda value: value.detach().double() if is_tensor(value) and value.dtype == torch.bfloat16 else value, tree)
+        exact, eager, mine = Outcome(item.call, wide, "cpu"), Outcome(item.call, tree, DEVICE), Outcome(compiled(item.call), tree, DEVICE)
+        if exact.error is None and eager.error is None and mine.error is None:
+            for number, (got, want, right) in enumerate(zip(leaves(mine.result), leaves(eager.result), leaves(exact.result))):
+                if not got.is_floating_point() or got.shape != right.shape:
+                    continue
+                error, allowed = distance(got, right), 2 * distance(want, right)
+                size = on_host(right).double().abs().nan_to_num(0, 0, 0).max().item() if right.numel() else 0.0
+                if error > max(allowed, ROUNDING * size):
+                    yield f"sample {index}", "accuracy", f"result {number} of up to {size:.3g}: the error is {error:.3g}, twice that of eager {allowed:.3g}"
+
+
+ASPECTS = {"compiled": values, "compiled accuracy": accuracy, "compiled dynamic": dynamic, "compiled gradients": gradients}
 
 
 def run_item(name, dtype, full, aspects, announce):
@@ -103,6 +126,11 @@ def run_item(name, dtype, full, aspects, announce):
     return {"failures": failures, "fell_back": item.fell_back, "compared": item.compared_samples, "made": counts}
 
 
+def compile_module(module):
+    """Compiles the module's calls. Module.compile() would leave those of PyTorch's own modules to eager execution: Dynamo begins at no code of PyTorch's."""
+    module._compiled_call_impl = compiled(module._call_impl)
+
+
 def run_module(name, dtype, full, aspects, announce):
     """Runs a compiled module: forward in evaluation, forward and backward in training."""
     item = ModuleItem(name, dtype, full)
@@ -114,7 +142,7 @@ def run_module(name, dtype, full, aspects, announce):
         fresh()
         try:
             found = [(f"sample {index}", *difference) for index, sample in item.samples(training, 1)
-                     for difference in item.differences(sample, training, prepare=torch.nn.Module.compile)]  # fmt: skip
+                     for difference in item.differences(sample, training, prepare=compile_module)]  # fmt: skip
         except Exception as error:
             found = [("", "net", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")]
         counts[aspect] = made()

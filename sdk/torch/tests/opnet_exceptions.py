@@ -114,3 +114,7 @@ for kind in ("bfloat16", "float16"):
 CPU_CRASHES = {
     ("_chunk_cat", "scalars"): ("PyTorch's CPU kernel crashes on 0-dim operands", "torch._chunk_cat([torch.tensor(1.0)], 0, 2)"),
 }
+
+# torch.compile
+listed("max_pool2d_with_indices_backward", "compiled dynamic/refused", "Dynamo makes its arguments symbolic, which its schema refuses, on all devices", "float32")
+listed("max_pool2d_with_indices_backward", "compiled dynamic/refused", "Dynamo makes its arguments symbolic, which its schema refuses, on all devices", "bfloat16")

@@ -17,9 +17,16 @@ def described(work, failures, shown=2):
             yield f"{work.name} {work.dtype} {aspect}/{kind} {len(found) - shown} more"
 
 
+# What eager execution may do, compiled code may do.
+AS_EAGER = {"compiled": "values", "compiled dynamic": "values", "compiled gradients": "gradients", "compiled evaluation": "evaluation",
+            "compiled training": "training"}  # fmt: skip
+
+
 def matches(entry, work, failure):
     name, dtype, what = entry
-    return name == work.name and dtype in (None, work.dtype) and what in ("", failure["aspect"], f"{failure['aspect']}/{failure['kind']}")
+    aspects = {failure["aspect"], AS_EAGER.get(failure["aspect"], failure["aspect"])}
+    covered = {"", *aspects, *(f"{aspect}/{failure['kind']}" for aspect in aspects)}
+    return name == work.name and dtype in (None, work.dtype) and what in covered
 
 
 def unexplained(work, found, entries=EXCEPTIONS):

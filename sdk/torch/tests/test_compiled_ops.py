@@ -18,6 +18,7 @@ from opnet_compiled import run_item
 from opnet_net import FULL, net_of
 
 EXPECTED_KERNELS = 400  # operators with a kernel, as counted when Inductor's back end was a prototype: 403
+EXPECTED_MODULES = 90
 
 
 @unittest.skipUnless(_C.loop_kernels_supported(), "this daemon has no loop kernels")
@@ -33,7 +34,9 @@ class CompiledOperatorTest(net_of("compiled")):
 
 @unittest.skipUnless(FULL and _C.loop_kernels_supported(), "with --full")
 class CompiledModuleTest(net_of("compiled_modules")):
-    pass
+    def test_most_modules_make_kernels(self):
+        makes = {work.name for work, found in self.results.items() if any(made["kernels"] for made in found.get("made", {}).values())}
+        self.assertGreaterEqual(len(makes), EXPECTED_MODULES)
 
 
 class NetTest(unittest.TestCase):
