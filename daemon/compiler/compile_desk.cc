@@ -80,7 +80,7 @@ void CompileDesk::Serve() {
   for (;;) {
     {
       MutexLock lock(mutex_);
-      if (stopping_) return;
+      if (stopping_) return running_.clear();
     }
     DropAbandoned();
     StartWhatMay();
