@@ -231,6 +231,17 @@ TEST_F(Desk, WhatNobodyWaitsForIsNotCompiled) {
   EXPECT_TRUE(absl::IsCancelled(client_->Await("of one that ends").status()));
 }
 
+TEST_F(Desk, AHangEndsWithItsClient) {
+  auto gone = std::make_shared<KernelOwner>(hostile_->tenant());
+  client_->Ask(gone, "hang");
+  while (desk_->state().overdue == 0) usleep(1000);
+  gone.reset();
+  client_->Ask(innocent_, "wakes the desk");
+  EXPECT_TRUE(absl::IsCancelled(client_->Await("hang").status()));
+  EXPECT_TRUE(client_->Await("wakes the desk").ok());
+  EXPECT_EQ(desk_->state().running, 0u);
+}
+
 size_t ForksOf(const CompileProcess& process) {
   const std::string path = "/proc/" + std::to_string(process.state().pid);
   std::ifstream children(path + "/task/" + std::to_string(process.state().pid) + "/children");
@@ -241,7 +252,7 @@ TEST_F(Desk, StopsWhileKernelsHangAndTheirForksEnd) {
   client_->Ask(hostile_, "hang");
   client_->Ask(innocent_, "other");
   EXPECT_TRUE(client_->Await("other").ok());
-  EXPECT_EQ(ForksOf(*process_), 1u);
+  EXPECT_GE(ForksOf(*process_), 1u);
   const uint64_t began = NowNs();
   desk_->Stop();
   while (ForksOf(*process_) != 0 && NowNs() - began < 5 * kSecond) usleep(1000);
