@@ -80,7 +80,7 @@ void CompileDesk::Serve() {
   for (;;) {
     {
       MutexLock lock(mutex_);
-      if (stopping_) return;
+      if (stopping_) return running_.clear();
     }
     DropAbandoned();
     StartWhatMay();
@@ -92,7 +92,13 @@ void CompileDesk::DropAbandoned() {
   std::vector<Done> dropped;
   {
     MutexLock lock(mutex_);
-    for (const uint64_t job : turns_.TakeAbandoned()) dropped.push_back(jobs_.extract(job).mapped().done);
+    for (const uint64_t job : turns_.TakeAbandoned())
+      dropped.push_back(std::move(jobs_.extract(job).mapped().done));
+    const uint64_t now = NowNs();
+    for (const uint64_t job : turns_.AbandonedWhileRunning(now)) {
+      counts_.compile_ns += turns_.End(job, now);
+      dropped.push_back(std::move(running_.extract(job).mapped().done));
+    }
   }
   for (const Done& done : dropped) done(absl::CancelledError("nobody waits for this kernel"), 0);
 }

@@ -122,6 +122,14 @@ void SetLimits() {
   setrlimit(RLIMIT_CORE, &none);
 }
 
+// Whether the process ends (SIGIO) when the daemon hangs up. Returns false if it has.
+bool EndWithDaemon(int socket, bool ends) {
+  if (ends) fcntl(socket, F_SETOWN, getpid());
+  fcntl(socket, F_SETFL, ends ? O_ASYNC : 0);
+  pollfd state = {socket, 0, 0};
+  return poll(&state, 1, 0) == 0;
+}
+
 // In the fork of a request.
 [[noreturn]] void ServeRequest(const UniqueFd& socket, CompileProcess::Compiler compile) {
   prctl(PR_SET_NAME, "xpud-compile");
@@ -131,7 +139,9 @@ void SetLimits() {
   if (!ReadAll(socket.get(), &header, sizeof(header)) || header.bytes > kMaxRequestBytes) _exit(1);
   std::string request(header.bytes, '\0');
   if (!ReadAll(socket.get(), request.data(), request.size())) _exit(1);
+  if (!EndWithDaemon(socket.get(), true)) _exit(1);
   const absl::StatusOr<std::string> code = compile(TargetOf(header), request);
+  if (!EndWithDaemon(socket.get(), false)) _exit(1);
   const std::string text = code.ok() ? *code : std::string(code.status().message());
   const AnswerHeader answer = {static_cast<int64_t>(code.status().code()), text.size()};
   const bool sent =

@@ -27,7 +27,8 @@ namespace xpud::compiler {
 inline constexpr int kMaxCompileSeconds = 10;
 inline constexpr uint64_t kMaxCompileBytes = uint64_t{1} << 30;
 
-// A compilation under way in a fork. Waits for nothing: poll fd() for events(). One thread.
+// A compilation under way in a fork, which ends with this. Waits for nothing: poll fd() for events(). One
+// thread.
 class Compilation {
  public:
   // `sends`: the request, as the fork reads it.
@@ -59,7 +60,7 @@ class CompileProcess {
   // REQUIRES: the process has one thread. `confine` is called in the new process before it serves.
   static absl::StatusOr<std::unique_ptr<CompileProcess>> Start(const std::function<void()>& confine,
                                                                Compiler compile = kernels::CompileRequested);
-  ~CompileProcess();  // ends the processes, but for forks that compile
+  ~CompileProcess();  // ends the processes; forks end with their Compilation
   CompileProcess(const CompileProcess&) = delete;
   CompileProcess& operator=(const CompileProcess&) = delete;
 

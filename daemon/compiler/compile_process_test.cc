@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <thread>
 #include <vector>
@@ -230,12 +231,31 @@ TEST_F(Desk, WhatNobodyWaitsForIsNotCompiled) {
   EXPECT_TRUE(absl::IsCancelled(client_->Await("of one that ends").status()));
 }
 
-TEST_F(Desk, StopsWhileKernelsHang) {
+TEST_F(Desk, AHangEndsWithItsClient) {
+  auto gone = std::make_shared<KernelOwner>(hostile_->tenant());
+  client_->Ask(gone, "hang");
+  while (desk_->state().overdue == 0) usleep(1000);
+  gone.reset();
+  client_->Ask(innocent_, "wakes the desk");
+  EXPECT_TRUE(absl::IsCancelled(client_->Await("hang").status()));
+  EXPECT_TRUE(client_->Await("wakes the desk").ok());
+  EXPECT_EQ(desk_->state().running, 0u);
+}
+
+size_t ForksOf(const CompileProcess& process) {
+  const std::string path = "/proc/" + std::to_string(process.state().pid);
+  std::ifstream children(path + "/task/" + std::to_string(process.state().pid) + "/children");
+  return static_cast<size_t>(std::distance(std::istream_iterator<int>(children), {}));
+}
+
+TEST_F(Desk, StopsWhileKernelsHangAndTheirForksEnd) {
   client_->Ask(hostile_, "hang");
   client_->Ask(innocent_, "other");
   EXPECT_TRUE(client_->Await("other").ok());
+  EXPECT_GE(ForksOf(*process_), 1u);
   const uint64_t began = NowNs();
   desk_->Stop();
+  while (ForksOf(*process_) != 0 && NowNs() - began < 5 * kSecond) usleep(1000);
   EXPECT_LT(NowNs() - began, 5 * kSecond);
   EXPECT_FALSE(client_->Has("hang"));
 }

@@ -6,18 +6,34 @@
 
 namespace xpud::compiler {
 
+namespace {
+
+bool IsAbandoned(const std::vector<CompileTurns::Waiter>& waiters) {
+  return !waiters.empty() && std::ranges::all_of(waiters, [](const CompileTurns::Waiter& waiter) {
+    return waiter.owner.expired();
+  });
+}
+
+}  // namespace
+
 void CompileTurns::Join(uint64_t job, const Waiter& waiter) {
-  const auto found = waiting_.find(job);
-  if (found != waiting_.end()) found->second.push_back(waiter);
+  if (const auto waiting = waiting_.find(job); waiting != waiting_.end())
+    waiting->second.push_back(waiter);
+  else if (const auto running = running_.find(job); running != running_.end())
+    running->second.waiters.push_back(waiter);
+}
+
+std::vector<uint64_t> CompileTurns::AbandonedWhileRunning(uint64_t now_ns) const {
+  std::vector<uint64_t> found;
+  for (const auto& [job, one] : running_)
+    if (IsOverdue(one, now_ns) && IsAbandoned(one.waiters)) found.push_back(job);
+  return found;
 }
 
 std::vector<uint64_t> CompileTurns::TakeAbandoned() {
   std::vector<uint64_t> taken;
   std::erase_if(waiting_, [&](const auto& job) {
-    const std::vector<Waiter>& waiters = job.second;
-    const bool abandoned = !waiters.empty() && std::ranges::all_of(waiters, [](const Waiter& waiter) {
-      return waiter.owner.expired();
-    });
+    const bool abandoned = IsAbandoned(job.second);
     if (abandoned) taken.push_back(job.first);
     return abandoned;
   });
@@ -47,8 +63,8 @@ std::optional<uint64_t> CompileTurns::Start(uint64_t now_ns) {
   const uint64_t job = next->first;
   uint64_t& used = used_ns_[chosen->tenant];
   used = floor_ns_ = std::max(used, floor_ns_);
-  running_.emplace(job, Running{*chosen, now_ns});
-  waiting_.erase(job);
+  const Waiter waiter = *chosen;
+  running_.emplace(job, Running{waiter, now_ns, std::move(waiting_.extract(job).mapped())});
   return job;
 }
 

@@ -35,10 +35,12 @@ class CompileTurns {
 
   // `job`: a number above those of earlier jobs. It waits for its turn.
   void Add(uint64_t job, std::vector<Waiter> waiters) { waiting_.emplace(job, std::move(waiters)); }
-  // The job may also start in this one's turn. Does nothing if it has started.
+  // The job may also start in this one's turn. Does nothing if it is done.
   void Join(uint64_t job, const Waiter& waiter);
   // Removes the waiting jobs that had waiters, all of which have ended.
   std::vector<uint64_t> TakeAbandoned();
+  // Returns overdue jobs for which that is so, and which the caller ends.
+  std::vector<uint64_t> AbandonedWhileRunning(uint64_t now_ns) const;
   // Starts and returns the job whose turn it is, or returns nullopt if none may start.
   std::optional<uint64_t> Start(uint64_t now_ns);
   // A job that has started is done, and its tenant and waiter are charged. Returns how long it took.
@@ -54,6 +56,7 @@ class CompileTurns {
   struct Running {
     Waiter waiter;  // in whose turn it is
     uint64_t began_ns = 0;
+    std::vector<Waiter> waiters;
   };
 
   bool IsOverdue(const Running& one, uint64_t now_ns) const {

@@ -157,6 +157,19 @@ TEST_F(Turns, WhatNobodyWaitsForAnyMoreIsTakenAway) {
   EXPECT_EQ(turns_.waiting(), 2u);
 }
 
+TEST_F(Turns, AnOverdueOneThatNobodyWaitsForAnyMoreIsToBeEnded) {
+  auto gone = Owner(7), other = Owner(8);
+  const uint64_t job = Add(gone);
+  EXPECT_EQ(turns_.Start(now_), job);
+  turns_.Join(job, WaiterOf(other));
+  now_ += kPatienceNs;
+  gone.reset();
+  EXPECT_THAT(turns_.AbandonedWhileRunning(now_), IsEmpty());
+  other.reset();
+  EXPECT_THAT(turns_.AbandonedWhileRunning(now_ - 1), IsEmpty()) << "its code may serve others";
+  EXPECT_THAT(turns_.AbandonedWhileRunning(now_), ElementsAre(job));
+}
+
 TEST_F(Turns, ManyTenantsAreForgotten) {
   for (uint64_t t = 1; t < 3000; ++t) {
     Add(Owner(t));

@@ -7,6 +7,9 @@
 namespace xpud::kernels {
 namespace {
 
+// So many a tenant may have in any case: all kernels of one call are needed at a time, and are up to half.
+constexpr size_t kMinOfTenant = 256;
+
 uint64_t HashOf(const KernelKey& key) {
   const auto& w = key.words;
   uint64_t h = w[0] ^ w[1] * 0x9E3779B97F4A7C15u ^ w[2] * 0xC2B2AE3D27D4EB4Fu ^ w[3] * 0x165667B19E3779F9u;
@@ -108,7 +111,7 @@ KernelCache::Entry& KernelCache::AddEntryFor(const Skeleton& skeleton, const Ker
 void KernelCache::MakeRoom(bool of_client) {
   if (of_client) {
     const auto is_own = [this](const auto& entry) { return IsOfTenantAlone(*entry); };
-    const size_t most = std::max<size_t>(most_ / 2, 1);
+    const size_t most = std::max(most_ / 2, std::min(most_, kMinOfTenant));
     const auto own = static_cast<size_t>(std::count_if(entries_.begin(), entries_.end(), is_own));
     if (own >= most) GiveUp(most - most / 8 - 1, is_own);
   }

@@ -121,6 +121,11 @@ class Compiles : public Isolation {
   }
   // The process that makes a fork for each kernel; 0 while it is replaced.
   int Compiler() const { return Status().daemon().compiler().pid(); }
+  // Waits for its end: what it has just received is lost with it.
+  static void Kill(int pid) {
+    e2e::SignalProcess(pid, SIGKILL);
+    EXPECT_TRUE(e2e::Within(seconds(10), [&] { return !IsAlive(pid); }));
+  }
   std::optional<int> Fork() const {
     const auto forks = ChildrenNamed(Compiler(), "xpud-compile");
     return forks.empty() ? std::nullopt : std::optional(forks[0]);
@@ -191,8 +196,7 @@ TEST_F(Compiles, ACompilerThatIsKilledIsReplaced) {
     ASSERT_TRUE(client.Run(Quick(2 * i)).ok());
     const int killed = Compiler();
     ASSERT_GT(killed, 0);
-    e2e::SignalProcess(killed, SIGKILL);
-    EXPECT_TRUE(e2e::Within(seconds(10), [&] { return !IsAlive(killed); }));
+    Kill(killed);
     const uint64_t began = NowNs();
     const absl::Status status = client.Run(Quick(2 * i + 1));
     EXPECT_TRUE(status.ok()) << status;
@@ -216,7 +220,7 @@ TEST_F(Compiles, ACompilationThatIsKilledFailsItsKernelAloneAndARetryCompilesIt)
       e2e::SignalProcess(*Fork(), SIGKILL);
     } else {  // what the fork does is not lost with its parent
       const int fork = *Fork();
-      e2e::SignalProcess(Compiler(), SIGKILL);
+      Kill(Compiler());
       EXPECT_TRUE(other.Run(Quick(i)).ok());
       EXPECT_TRUE(IsAlive(fork));
       e2e::SignalProcess(fork, SIGKILL);
