@@ -281,7 +281,7 @@ def executor(log: Log) -> Tally:
     tally = core(log, {"XPUD_TEST_DAEMON_FLAGS": flags}, tuple(suite for suite in CORE if suite != "executor"))  # the suite has these flags anyway
     with tempfile.TemporaryDirectory(prefix="xpud-test-") as folder:
         with contextlib.closing(Daemon(RELEASE / "bin", pathlib.Path(folder, "log"), *flags.split())) as daemon:
-            files = ("test_device.py", "test_indices.py", "test_models.py", "test_pinned.py")
+            files = ("test_device.py", "test_indices.py", "test_inductor.py", "test_models.py", "test_pinned.py")
             return tally + unittests(log, "sdk/torch/tests", {"XPUD_ADDRESS": str(daemon.address)}, files, together=2)
 
 
@@ -296,7 +296,7 @@ def remote(log: Log) -> Tally:
     with tempfile.TemporaryDirectory(prefix="xpud-test-") as folder:
         with contextlib.closing(Daemon(RELEASE / "bin", pathlib.Path(folder, "log"), "--device", "cpu")) as daemon:
             with contextlib.closing(Gateway(RELEASE / "bin", daemon, pathlib.Path(folder))) as gateway:
-                return tally + unittests(log, "sdk/torch/tests", gateway.environment, ("test_device.py", "test_models.py"), together=2)
+                return tally + unittests(log, "sdk/torch/tests", gateway.environment, ("test_device.py", "test_inductor.py", "test_models.py"), together=2)
 
 
 def network(log: Log) -> Tally:

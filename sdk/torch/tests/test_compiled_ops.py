@@ -18,7 +18,7 @@ from opnet_compiled import run_item
 from opnet_net import FULL, net_of
 
 EXPECTED_KERNELS = 400  # operators with a kernel, as counted when Inductor's back end was a prototype: 403
-EXPECTED_MODULES = 90
+EXPECTED_MODULES = 100  # of 114
 
 
 @unittest.skipUnless(_C.loop_kernels_supported(), "this daemon has no loop kernels")
@@ -45,8 +45,11 @@ class NetTest(unittest.TestCase):
 
         right = LoopOps.constant
         with mock.patch.object(LoopOps, "constant", lambda self, value, dtype: right(self, value + 1 if value == 0.5 else value, dtype)):
-            found = run_item("nn.functional.gelu", torch.float32, False, (), lambda aspect: None)
+            found = run_item("nn.functional.gelu", torch.float32, True, (), lambda aspect: None)
+            inexact = run_item("nn.functional.gelu", torch.bfloat16, True, ("compiled accuracy",), lambda aspect: None)
         self.assertEqual({failure["kind"] for failure in found["failures"]}, {"values"})
+        self.assertEqual({failure["aspect"] for failure in found["failures"]}, {"compiled", "compiled dynamic", "compiled gradients"})
+        self.assertEqual({failure["kind"] for failure in inexact["failures"]}, {"accuracy"})
         found = run_item("nn.functional.gelu", torch.float32, False, (), lambda aspect: None)
         self.assertEqual((found["failures"], found["made"]["compiled"]["kernels"]), ([], 1))
 

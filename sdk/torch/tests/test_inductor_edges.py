@@ -356,6 +356,13 @@ class CacheTest(unittest.TestCase):
             made = [run(self.PROGRAM, TORCHINDUCTOR_CACHE_DIR=f"{folder}/{number}", ARTIFACTS=f"{folder}/artifacts").split() for number in range(2)]
         self.assertEqual(made, [["9.0", "0", "0"], ["9.0", "1", "1"]])
 
+    def test_a_daemon_without_loop_kernels_does_not_get_a_cached_graph(self):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache", "ARTIFACTS": f"{folder}/artifacts"}
+            self.assertEqual(run(self.PROGRAM, **environment).split(), ["9.0", "0", "0"])
+            older = "import torch, torch_xpud\ntorch_xpud._C.loop_kernels_supported = lambda: False\n" + textwrap.dedent(self.PROGRAM)
+            self.assertEqual(run(older, **environment).split(), ["9.0", "0", "0"])
+
     def test_corrupt_entries_are_misses(self):
         with tempfile.TemporaryDirectory() as folder:
             environment = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache", "ARTIFACTS": f"{folder}/artifacts"}
