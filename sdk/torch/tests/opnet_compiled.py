@@ -21,7 +21,6 @@ from opnet_tensors import DEVICE, distance, is_tensor, leaves, on_host
 
 ROUNDING = 2.0**-8  # of bfloat16
 torch._dynamo.config.recompile_limit = 64
-torch._dynamo.config.allow_rnn = True
 config.force_disable_caches = True  # what is counted is what was generated
 config.fallback_random = True  # random operators draw the numbers of eager execution
 warnings.filterwarnings("ignore")
