@@ -116,7 +116,7 @@ void CompileDesk::StartWhatMay() {
     if (begun.ok())
       running_.emplace(number, Running{*std::move(begun), std::move(job.done)});
     else
-      Finish(number, std::move(job.done), begun.status());
+      Finish(number, job.done, begun.status());
   }
 }
 
@@ -142,14 +142,14 @@ void CompileDesk::Wait() {
     if (fds[at++].revents == 0 && now < one->second.compilation.deadline_ns()) continue;
     std::optional<absl::StatusOr<std::string>> code = one->second.compilation.Continue(now);
     if (!code) continue;
-    Done done = std::move(one->second.done);
+    const Done done = std::move(one->second.done);
     const uint64_t number = one->first;
     running_.erase(one);
-    Finish(number, std::move(done), *std::move(code));
+    Finish(number, done, *std::move(code));
   }
 }
 
-void CompileDesk::Finish(uint64_t job, Done done, absl::StatusOr<std::string> code) {
+void CompileDesk::Finish(uint64_t job, const Done& done, absl::StatusOr<std::string> code) {
   uint64_t took;
   {
     MutexLock lock(mutex_);

@@ -47,7 +47,7 @@ class CompileDesk final : public kernels::CompileService {
   void StartWhatMay();
   // Waits for answers, or until another job may start.
   void Wait();
-  void Finish(uint64_t job, Done done, absl::StatusOr<std::string> code);
+  void Finish(uint64_t job, const Done& done, absl::StatusOr<std::string> code);
   void Wake();
 
   CompileProcess& process_;

@@ -171,6 +171,41 @@ class FusionTest(Compiled):
         self.compare(lambda x: (x * 2, x.sum(), x.sum(0)), torch.randn(0, 4))
 
 
+class MasksTest(Compiled):
+    """Masks of attention that the traced program makes, as transformers does."""
+
+    INPUTS = tuple(torch.randn(2, 4, 9, 16) for _ in range(3))
+
+    @staticmethod
+    def attention(mask):
+        def function(q, k, v):
+            i = torch.arange(q.shape[-2], device=q.device)
+            return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask(i[:, None], i[None, :])[None, None].expand(q.shape[0], 1, -1, -1))
+
+        return function
+
+    def test_masks_that_need_not_be_read(self):
+        lowest = torch.finfo(torch.float32).min
+        for mask, said in ((lambda i, j: (j >= 0) & (i >= 0), "hides nothing"), (lambda i, j: j <= i, "is_causal"),
+                           (lambda i, j: torch.where(j <= i, 0.0, lowest), "is_causal")):
+            torch._dynamo.reset()
+            metrics.reset()
+            with self.assertLogs("torch_xpud.inductor.masks", "INFO") as lines:
+                self.compare(self.attention(mask), *self.INPUTS, kernels=0)
+            self.assertIn(said, lines.output[0])
+            torch._dynamo.reset()
+            self.compare_gradients(self.attention(mask), *(each.clone().requires_grad_() for each in self.INPUTS))
+
+    def test_other_masks_are_kept(self):
+        padding = torch.tensor([[True] * 9, [True] * 5 + [False] * 4])
+        for mask in (lambda i, j: (j <= i) & (j > i - 3), lambda i, j: j >= i, lambda i, j: torch.where(j <= i, 0.0, -1.0)):
+            torch._dynamo.reset()
+            with self.assertNoLogs("torch_xpud.inductor.masks", "INFO"):
+                self.compare(self.attention(mask), *self.INPUTS)
+        with self.assertNoLogs("torch_xpud.inductor.masks", "INFO"):  # it depends on an input
+            self.compare(lambda q, k, v, p: nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=p[:, None, None]), *self.INPUTS, padding)
+
+
 class TypesTest(Compiled):
     def test_bfloat16_is_computed_in_float32(self):
         x = torch.randn(64, 64).bfloat16()
