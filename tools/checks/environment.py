@@ -101,6 +101,7 @@ TABLE = (
         Variable("TERM", "`xpuctl top`", "a terminal", "", "The kind of terminal. `top` redraws in place, unless it is `dumb`."),
     )),
     Part("Tests", "Tests and `tools/test` set most of them. They are no interface: they may change.", (
+        Variable("XPUD_TEST_ARTIFACTS", "`test_inductor_edges`", "file", "", "Where its programs keep what torch.compile made."),
         Variable("XPUD_TEST_CACHE", "`tests/e2e`, `tests/conformance`, kernels' tests", "folder", "none that outlives a test",
                  "The cache of compiled kernels, for C++ tests and the daemons that they start. `tools/test` sets it."),
         Variable("XPUD_TEST_DAEMON_FLAGS", "`tests/e2e`, `tests/conformance`", "options", "`--device cpu`", "Options of the daemons that C++ tests start."),

@@ -341,7 +341,7 @@ class CacheTest(unittest.TestCase):
         import torch, torch_xpud
         from torch._dynamo.utils import counters
         from torch._inductor import metrics
-        artifacts = pathlib.Path(os.environ["ARTIFACTS"])
+        artifacts = pathlib.Path(os.environ["XPUD_TEST_ARTIFACTS"])
         if artifacts.exists():
             torch.compiler.load_cache_artifacts(artifacts.read_bytes())
         x = torch.arange(12.0, device="xpud").view(3, 4)
@@ -353,21 +353,21 @@ class CacheTest(unittest.TestCase):
 
     def test_saved_artifacts(self):
         with tempfile.TemporaryDirectory() as folder:
-            made = [run(self.PROGRAM, TORCHINDUCTOR_CACHE_DIR=f"{folder}/{number}", ARTIFACTS=f"{folder}/artifacts").split() for number in range(2)]
+            made = [run(self.PROGRAM, TORCHINDUCTOR_CACHE_DIR=f"{folder}/{number}", XPUD_TEST_ARTIFACTS=f"{folder}/artifacts").split() for number in range(2)]
         self.assertEqual(made, [["9.0", "0", "0"], ["9.0", "1", "1"]])
 
     def test_a_daemon_without_loop_kernels_does_not_get_a_cached_graph(self):
         with tempfile.TemporaryDirectory() as folder:
-            environment = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache", "ARTIFACTS": f"{folder}/artifacts"}
+            environment = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache", "XPUD_TEST_ARTIFACTS": f"{folder}/artifacts"}
             self.assertEqual(run(self.PROGRAM, **environment).split(), ["9.0", "0", "0"])
             older = "import torch, torch_xpud\ntorch_xpud._C.loop_kernels_supported = lambda: False\n" + textwrap.dedent(self.PROGRAM)
             self.assertEqual(run(older, **environment).split(), ["9.0", "0", "0"])
 
     def test_corrupt_entries_are_misses(self):
         with tempfile.TemporaryDirectory() as folder:
-            environment = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache", "ARTIFACTS": f"{folder}/artifacts"}
+            environment = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache", "XPUD_TEST_ARTIFACTS": f"{folder}/artifacts"}
             self.assertEqual(run(self.PROGRAM, **environment).split(), ["9.0", "0", "0"])
-            os.remove(environment["ARTIFACTS"])
+            os.remove(environment["XPUD_TEST_ARTIFACTS"])
             entries = [os.path.join(path, name) for kind in ("fxgraph", "aotautograd")
                        for path, _, names in os.walk(f"{folder}/cache/{kind}") for name in names]  # fmt: skip
             self.assertTrue(entries)

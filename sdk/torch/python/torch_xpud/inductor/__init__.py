@@ -27,7 +27,7 @@ from torch._inductor.compile_fx import compile_fx
 
 from .. import dynamo
 from . import patches
-from .choices import ChooseOperators, SaveBeforeMutation, compile_loops
+from .choices import ChooseOperators, InTurn, SaveBeforeMutation, compile_loops
 from .masks import SimplifyMasks
 from .orders import OrderLoops, restore_loops
 from .scheduling import Scheduling
@@ -87,7 +87,7 @@ def settings(given):
     patched = {**given, **{name: value for name, value in _SETTINGS.items() if name in known}}
     for name, ours in (("post_grad_custom_post_pass", (ChooseOperators(),)), ("joint_custom_post_pass", (SimplifyMasks(), SaveBeforeMutation()))):
         passes = patched.get(name, getattr(config, name)) or ()
-        patched[name] = [*(passes if isinstance(passes, (list, tuple)) else (passes,)), *ours]
+        patched[name] = InTurn(*(passes if isinstance(passes, (list, tuple)) else (passes,)), *ours)
     for name, ours in (("_pre_fusion_custom_pass", OrderLoops()), ("_post_fusion_custom_pass", restore_loops)):
         if patched.get(name, getattr(config, name)) is None:  # private, and one alone
             patched[name] = ours

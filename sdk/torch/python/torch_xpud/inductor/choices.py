@@ -170,6 +170,22 @@ class SaveBeforeMutation(CustomGraphPass):
         return stamp()
 
 
+class InTurn(CustomGraphPass):
+    """Several passes as one: torch 2.11 takes no list of them."""
+
+    def __init__(self, *passes):
+        self._passes = passes
+
+    def __call__(self, graph):
+        for one in self._passes:
+            one(graph)
+
+    def uuid(self):
+        """None if a pass has no id: then graphs are not cached."""
+        ids = tuple(one.uuid() if isinstance(one, CustomGraphPass) else None for one in self._passes)
+        return None if None in ids else ids
+
+
 @functools.cache
 def stamp():
     """A digest of the emitter and the version of the language."""
