@@ -26,6 +26,8 @@ using Values = std::vector<llvm::Value*>;
 
 // Positions that a lane of the host reduces in one loop: the results of such blocks are merged in pairs.
 constexpr int64_t kBlock = 4096;
+// Blocks that a lane of a GPU holds in registers.
+constexpr int64_t kMaxHeldBlocks = 4;
 // Of an outer one of several reduced dimensions.
 constexpr int64_t kRowsInAChain = 16;
 
@@ -365,6 +367,15 @@ Values LoopEmission::Fold(size_t dimension, uint32_t pass, const PassState& stat
                       [&](Value from, Value to) { return FoldRange(dimension, from, to, pass, state); });
 }
 
+int64_t LoopEmission::HeldBlocks(Value positions) const {
+  const int64_t lanes = e_.warps() ? kWarpLanes : kGpuLanes, block = variant_.call().block;
+  const std::optional<int64_t> constant = ConstantOf(positions);
+  if (!is_team() || block == 1 || rank_ != outer_ + 1 || stage() != LoopStage::kWhole || !constant ||
+      *constant % (lanes * block) != 0 || *constant > kMaxHeldBlocks * lanes * block)
+    return 0;
+  return *constant / (lanes * block);
+}
+
 Values LoopEmission::FoldRange(size_t dimension, Value begin, Value end, uint32_t pass,
                                const PassState& state) {
   const bool is_last = dimension + 1 == rank_;
@@ -373,6 +384,17 @@ Values LoopEmission::FoldRange(size_t dimension, Value begin, Value end, uint32_
   Value const first = shares ? e_.Add(begin, e_.Mul(e_.Lane(), block)) : begin;
   Value const step = shares ? e_.Mul(e_.Lanes(), block) : block;
   const bool independent = is_last && !state.scans && !is_serial_;
+  if (const int64_t held = HeldBlocks(end); held > 0) {
+    Values carried = state.empty;
+    for (held_block_ = 0; *held_block_ < held; ++*held_block_) {
+      InScope([&] {
+        iterators_[dimension] = e_.Add(first, e_.Mul(step, e_.I64(*held_block_)));
+        carried = EmitPosition(pass, state, carried);
+      });
+    }
+    held_block_.reset();
+    return carried;
+  }
   return e_.Loop(
       first, end, step, state.empty,
       [&](Value i, const Values& carried) {
@@ -464,7 +486,10 @@ void LoopEmission::AccessBlock(uint32_t i) {
     if (s.kind == StatementKind::kStore) values.push_back(ValueOf(s, 0));
   });
   if (s.kind == StatementKind::kStore) return e_.StoreBlock(type, buffer, first, values, scalar);
-  values = e_.LoadBlock(type, buffer, first, scalar, count);
+  // What a pass has read, later ones need not read again.
+  Values* const held = held_block_ ? &held_[{i, *held_block_}] : nullptr;
+  values = held != nullptr && !held->empty() ? *held : e_.LoadBlock(type, buffer, first, scalar, count);
+  if (held != nullptr) *held = values;
   ForEachInBlock([&](size_t number) { Give(i, values[number]); });
 }
 

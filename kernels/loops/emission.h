@@ -3,6 +3,8 @@
 
 #include <array>
 #include <functional>
+#include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -77,6 +79,8 @@ class LoopEmission {
   // Folds the reduced dimensions from `dimension` on.
   Values Fold(size_t dimension, uint32_t pass, const PassState& state);
   Values FoldRange(size_t dimension, Value begin, Value end, uint32_t pass, const PassState& state);
+  // A team's row that its lanes can hold: how many blocks each has; 0: a loop goes through them.
+  int64_t HeldBlocks(Value positions) const;
   Values EmitPosition(uint32_t pass, const PassState& state, const Values& carried);
   Values MergeStates(const PassState& state, const Values& a, const Values& b);
 
@@ -180,6 +184,9 @@ class LoopEmission {
   std::vector<Made> block_;  // of all, while a block is open; now_ has that of the one being emitted instead
   size_t block_dimension_ = 0;
   bool is_one_of_block_ = false;  // one of them is being emitted
+  // Of a row that is held: what each load gave for each block, and the block being emitted.
+  std::map<std::pair<uint32_t, int64_t>, Values> held_;
+  std::optional<int64_t> held_block_;
   Value part_ = nullptr;
   uint32_t pass_ = loops::kNone;  // being emitted
   // kColumns: the first column of the tile and how many it has, the one being emitted, and what is kept of

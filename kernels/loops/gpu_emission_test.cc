@@ -60,7 +60,7 @@ class LoopGpuEmissionTest : public ::testing::TestWithParam<Target> {
 
 TEST_P(LoopGpuEmissionTest, Chains) {
   for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
-    for (const int64_t columns : {8, 300, 2000})
+    for (const int64_t columns : {8, 300, 768, 2000})
       for (const loops::testing::Chain& chain : loops::testing::Chains(70, columns, type).All())
         Check(chain.kernel, {}, chain.elements);
   }
@@ -92,7 +92,7 @@ TEST_P(LoopGpuEmissionTest, LanesTakeBlocksWhereAddressesAreAligned) {
   };
   const loops::testing::Chains chains(kRows, kColumns, DType::kFloat32);
   for (const auto& [chain, loads, stores] :
-       {std::tuple{chains.GeluOfProduct(), 4u, 1u}, {chains.ResidualLayerNorm(), 8u, 2u}}) {
+       {std::tuple{chains.GeluOfProduct(), 4u, 1u}, {chains.ResidualLayerNorm(), 8u, 4u}}) {
     std::vector<TestTensor> tensors;
     for (const int64_t elements : chain.elements)
       tensors.emplace_back(DType::kFloat32, std::vector{elements});

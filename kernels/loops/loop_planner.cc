@@ -261,9 +261,9 @@ void BodyPlanner::ChooseBlock(size_t dimension, int64_t work, int64_t lanes) {
   constexpr size_t kMaxStatements = 512;  // in code
   if (!may_use_blocks_ || Has(StatementKind::kScan)) return;
   const LoopPasses passes(body_, info_, false);
-  for (const int64_t block : {8, 4, 2}) {
-    if (extents_[dimension] % block != 0 || work < block * lanes) continue;
-    if (body_.statements.size() * static_cast<size_t>(block) > kMaxStatements) continue;
+  const auto choose = [&](int64_t block) {
+    if (extents_[dimension] % block != 0 || work < block * lanes) return false;
+    if (body_.statements.size() * static_cast<size_t>(block) > kMaxStatements) return false;
     std::vector<bool> in_block(body_.statements.size());
     size_t smallest = kBlockBytes;
     bool any = false;
@@ -273,11 +273,17 @@ void BodyPlanner::ChooseBlock(size_t dimension, int64_t work, int64_t lanes) {
       any = true;
       smallest = std::min(smallest, ops::SizeOf(kernel_.operands[body_.statements[i].operand].type));
     }
-    if (!any || smallest * static_cast<size_t>(block) > kBlockBytes) continue;
+    if (!any || smallest * static_cast<size_t>(block) > kBlockBytes) return false;
     class_.block = static_cast<uint8_t>(block);
     class_.in_block = std::move(in_block);
-    return;
-  }
+    return true;
+  };
+  // Lanes hold a row that they share evenly.
+  if (class_.schedule == LoopSchedule::kRows)
+    for (const int64_t block : {8, 4, 2})
+      if (work % (block * lanes) == 0 && choose(block)) return;
+  for (const int64_t block : {8, 4, 2})
+    if (choose(block)) return;
 }
 
 void BodyPlanner::AddAlignments(LoopPlan& plan) const {

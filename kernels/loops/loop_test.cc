@@ -94,7 +94,7 @@ TEST_F(LoopTest, Softmax) {
 TEST_F(LoopTest, Chains) {
   for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
     for (const auto& [rows, columns] :
-         {std::pair<int64_t, int64_t>{5, 300}, {70, 33}, {3, 9000}, {70, 2000}}) {
+         {std::pair<int64_t, int64_t>{5, 300}, {70, 33}, {3, 9000}, {70, 2000}, {9, 768}, {5, 2048}}) {
       for (const loops::testing::Chain& chain : loops::testing::Chains(rows, columns, type).All()) {
         SCOPED_TRACE(std::string(chain.name));
         std::vector<TestTensor> tensors;
