@@ -42,7 +42,8 @@ absl::StatusOr<std::string> CompileRequested(const CodeTarget& target, std::stri
   ASSIGN_OR_RETURN(const auto definition, loops::Definition::Create(reader.bytes, ""));
   const std::vector<loops::Body>& bodies = definition->kernel().bodies;
   if (reader.failed || body >= bodies.size() || of.block == 0 ||
-      (of.block > 1 && of.in_block.size() != bodies[body].statements.size()) ||
+      ((of.block > 1 || of.schedule == LoopSchedule::kTiles) &&
+       of.in_block.size() != bodies[body].statements.size()) ||
       of.guarded.size() != bodies[body].statements.size() ||
       of.is_exact.size() != bodies[body].indices.size() ||
       of.is_natural.size() != bodies[body].indices.size())

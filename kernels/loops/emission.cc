@@ -144,10 +144,15 @@ void LoopEmission::EmitTiles(Value begin, Value end) {
       iterators_[d] = ir.CreateURem(number, extents_[d]);
       number = ir.CreateUDiv(number, extents_[d]);
     }
-    CheckedLoop(row, e_.Min(e_.Add(row, rows), extents_[across]), e_.I64(1), [&](Value i) {
+    Value const row_end = e_.Min(e_.Add(row, rows), extents_[across]);
+    Value const column_end = e_.Min(e_.Add(column, columns), extents_[last]);
+    tile_row_ = row;
+    tile_column_ = column;
+    TurnTile(row_end, column_end);
+    CheckedLoop(row, row_end, e_.I64(1), [&](Value i) {
       iterators_[across] = i;
       CheckedLoop(
-          column, e_.Min(e_.Add(column, columns), extents_[last]), e_.I64(1),
+          column, column_end, e_.I64(1),
           [&](Value j) {
             iterators_[last] = j;
             EmitPhases();
@@ -155,6 +160,40 @@ void LoopEmission::EmitTiles(Value begin, Value end) {
           Emitter::LoopKind::kParallel);
     });
   });
+}
+
+// Each is read along `across`, where it is contiguous: reads of a column at a time would find its cache lines
+// gone again where their distance is a power of two.
+void LoopEmission::TurnTile(Value row_end, Value column_end) {
+  const size_t across = variant_.call().across, last = outer_ - 1;
+  for (uint32_t i = 0; i < body_.statements.size(); ++i) {
+    if (!IsTurned(i)) continue;
+    e_.Loop(tile_column_, column_end, e_.I64(1), [&](Value column) {
+      e_.Loop(
+          tile_row_, row_end, e_.I64(1),
+          [&](Value row) {
+            InScope([&] {
+              iterators_[last] = column;
+              iterators_[across] = row;
+              Value const value = Load(i);
+              const auto [base, index] = PlaceInTile(i);
+              e_.StoreRaw(base, index, value);
+            });
+          },
+          Emitter::LoopKind::kParallel);
+    });
+  }
+}
+
+std::pair<Value, Value> LoopEmission::PlaceInTile(uint32_t i) {
+  int64_t number = 0;
+  for (uint32_t before = 0; before < i; ++before) number += IsTurned(before) ? 1 : 0;
+  llvm::IRBuilder<>& ir = e_.ir();
+  Value const base =
+      ir.CreateInBoundsGEP(ir.getInt64Ty(), e_.Scratch(), e_.I64(number * kLoopTileColumns * kLoopTileRows));
+  Value const row = ir.CreateSub(iterators_[variant_.call().across], tile_row_),
+              column = ir.CreateSub(iterators_[outer_ - 1], tile_column_);
+  return {base, e_.Add(e_.Mul(row, e_.I64(kLoopTileColumns)), column)};
 }
 
 void LoopEmission::EmitGpuPoints() {
@@ -511,6 +550,10 @@ void LoopEmission::EmitSection(const LoopSection& section, uint32_t from, uint32
 }
 
 void LoopEmission::EmitKept(uint32_t i) {
+  if (IsTurned(i)) {
+    const auto [base, index] = PlaceInTile(i);
+    return Give(i, e_.LoadRaw(e_.TypeOf(ScalarOfValue(i)), base, index));
+  }
   const auto found = std::ranges::find(passes_.kept, i);
   if (pass_ == kNone || found == passes_.kept.end()) return EmitStatement(i);
   const auto number = found - passes_.kept.begin();

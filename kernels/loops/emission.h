@@ -20,7 +20,9 @@ namespace xpud::kernels {
 // What a kernel uses of the host's scratch.
 inline constexpr int64_t kLoopScratchBytes = 2 << 20;
 // Points of the last outer dimension that are taken together as columns, and the sides of a tile.
-inline constexpr int64_t kLoopColumns = 256, kLoopTileColumns = 64, kLoopTileRows = 16;
+inline constexpr int64_t kLoopColumns = 256, kLoopTileColumns = 64, kLoopTileRows = 32;
+// Loads whose tiles are turned in the scratch, at most.
+inline constexpr int64_t kMaxTurnedTiles = kLoopScratchBytes / (kLoopTileColumns * kLoopTileRows * 8);
 
 // Used once.
 class LoopEmission {
@@ -65,6 +67,12 @@ class LoopEmission {
   void EmitHostPoints();
   void EmitLines(Value begin, Value end);
   void EmitTiles(Value begin, Value end);
+  bool IsTurned(uint32_t i) const {
+    return variant_.call().schedule == LoopSchedule::kTiles && variant_.call().in_block[i];
+  }
+  void TurnTile(Value row_end, Value column_end);
+  // Where a load's value at this point of the tile is kept.
+  std::pair<Value, Value> PlaceInTile(uint32_t i);
   void EmitGpuPoints();
   void EmitPoint(Value point);
   // Sets the iterators of the first `dimensions` from their linear number.
@@ -196,7 +204,8 @@ class LoopEmission {
     ColumnArray valid;
     std::vector<ColumnArray> first_pass;
   };
-  Value line_begin_ = nullptr;  // its first point
+  Value tile_row_ = nullptr, tile_column_ = nullptr;  // kTiles: the first ones of the tile
+  Value line_begin_ = nullptr;                        // its first point
   Value tile_begin_ = nullptr, tile_count_ = nullptr, column_ = nullptr;
   std::vector<ColumnValues> kept_columns_;
   std::vector<ColumnArray> totals_, sums_;  // of the states of the pass

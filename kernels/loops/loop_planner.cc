@@ -1,6 +1,7 @@
 // Plans calls of loop kernels: a launch for each body.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@ namespace {
 
 using loops::Statement;
 using loops::StatementKind;
+using ops::DType;
 
 // Of one core of the host, for one run of the statement.
 float CostOf(const loops::Kernel& kernel, const Statement& s) {
@@ -45,7 +47,7 @@ float CostOf(const loops::Kernel& kernel, const Statement& s) {
 // Of the host's scratch, for what is kept of rows and columns.
 constexpr int64_t kKeptBytes = kLoopScratchBytes;
 
-constexpr int64_t kMinColumns = 8;
+constexpr int64_t kMinColumns = 8, kMinTileSide = 16;
 // Of the host's points, fewer occupy no machine; of the parts of a body that is cut.
 constexpr int64_t kFewPoints = 32, kMaxParts = 1024;
 
@@ -80,6 +82,7 @@ class BodyPlanner {
   void ChooseBlock(size_t dimension, int64_t work, int64_t lanes);
   bool CanBeInBlock(const LoopPasses& passes, uint32_t i, size_t dimension, int64_t block) const;
   void AddAlignments(LoopPlan& plan) const;
+  void FindTurnedTiles();
   // Cuts the body into parts, of which there are to be about `wanted`, each of `least` positions along the
   // dimension that is cut.
   void Cut(int64_t wanted, int64_t least);
@@ -208,6 +211,23 @@ void BodyPlanner::Cut(int64_t wanted, int64_t least) {
   plan_.parts = CeilDiv(*longest, plan_.part_length);
 }
 
+void BodyPlanner::FindTurnedTiles() {
+  const LoopPasses passes(body_, info_, false);
+  class_.in_block.resize(body_.statements.size());
+  int64_t turned = 0;
+  for (uint32_t i = 0; i < body_.statements.size(); ++i) {
+    const Statement& s = body_.statements[i];
+    if (s.kind != StatementKind::kLoad || info_.statements[i].type == DType::kBool) continue;
+    if (class_.guarded[i] || info_.statements[i].block != loops::kNone) continue;
+    if (passes.stored_by[i] != loops::kNone || !passes.indirects[s.index].empty()) continue;
+    const bool is_contiguous = bounds_.Stride(s.index, class_.across) == 1;
+    const std::optional<int64_t> along = bounds_.Stride(s.index, static_cast<uint32_t>(outer_ - 1));
+    if (!is_contiguous || along == 0 || turned == kMaxTurnedTiles) continue;
+    class_.in_block[i] = true;
+    ++turned;
+  }
+}
+
 void BodyPlanner::ScheduleOnHost() {
   int64_t multiple = rank_ == outer_ ? 64 : 1;
   if (Has(StatementKind::kAtomicAdd)) {
@@ -222,17 +242,18 @@ void BodyPlanner::ScheduleOnHost() {
   } else if (rank_ > outer_) {
     const auto kept = std::ranges::count_if(body_.statements, IsCostly);
     class_.keeps_rows = positions_ > 1 && kept > 0 && positions_ <= kKeptBytes / 8 / kept;
-  } else if (outer_ > 1 && extents_[outer_ - 1] >= kLoopTileRows) {
+  } else if (outer_ > 1 && extents_[outer_ - 1] >= kMinTileSide) {
     // Across the last dimension: the one along which most is contiguous.
     size_t across = outer_ - 1;
     int64_t most = 0;
     for (size_t d = 0; d + 1 < outer_; ++d) {
-      const int64_t bytes = extents_[d] >= kLoopTileRows ? ContiguousBytes(d) : 0;
+      const int64_t bytes = extents_[d] >= kMinTileSide ? ContiguousBytes(d) : 0;
       if (bytes > most) most = bytes, across = d;
     }
     if (most > 0) {
       class_.schedule = LoopSchedule::kTiles;
       class_.across = static_cast<uint8_t>(across);
+      FindTurnedTiles();
       plan_.points = points_ / extents_[outer_ - 1] / extents_[across] *
                      CeilDiv(extents_[outer_ - 1], kLoopTileColumns) *
                      CeilDiv(extents_[across], kLoopTileRows);

@@ -40,8 +40,9 @@ class LoopVariant {
     // On a GPU: a lane takes a block, so many adjacent points along the last outer dimension, or reduced
     // positions along the last one, together.
     uint8_t block = 1;
-    std::vector<bool> in_block =
-        {};  // of each load and store, if block > 1: its elements are an aligned block
+    // Of each load and store, if block > 1: its elements are an aligned block. Of each load, if kTiles: it is
+    // contiguous along `across`, so its tile is turned in the scratch first.
+    std::vector<bool> in_block = {};
     // As in loops::BodyCall.
     std::vector<bool> guarded = {}, is_exact = {}, is_natural = {};
 
