@@ -1,7 +1,6 @@
 // Plans calls of loop kernels: a launch for each body.
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -78,10 +77,12 @@ class BodyPlanner {
  private:
   void ScheduleOnHost();
   void ScheduleOnGpu();
+  // Whether a load or store accesses adjacent elements along the dimension, from a multiple of `block` on.
+  bool CanBeInBlock(const LoopPasses& passes, uint32_t i, size_t dimension, int64_t block) const;
   // Chooses how much of `dimension` a lane takes together, where `lanes` share `work` of it.
   void ChooseBlock(size_t dimension, int64_t work, int64_t lanes);
-  bool CanBeInBlock(const LoopPasses& passes, uint32_t i, size_t dimension, int64_t block) const;
   void AddAlignments(LoopPlan& plan) const;
+  // Chooses the loads whose tiles are turned, of a body in tiles.
   void FindTurnedTiles();
   // Cuts the body into parts, of which there are to be about `wanted`, each of `least` positions along the
   // dimension that is cut.
@@ -215,14 +216,12 @@ void BodyPlanner::FindTurnedTiles() {
   const LoopPasses passes(body_, info_, false);
   class_.in_block.resize(body_.statements.size());
   int64_t turned = 0;
-  for (uint32_t i = 0; i < body_.statements.size(); ++i) {
+  for (uint32_t i = 0; i < body_.statements.size() && turned < kMaxTurnedTiles; ++i) {
     const Statement& s = body_.statements[i];
     if (s.kind != StatementKind::kLoad || info_.statements[i].type == DType::kBool) continue;
-    if (class_.guarded[i] || info_.statements[i].block != loops::kNone) continue;
     if (passes.stored_by[i] != loops::kNone || !passes.indirects[s.index].empty()) continue;
-    const bool is_contiguous = bounds_.Stride(s.index, class_.across) == 1;
-    const std::optional<int64_t> along = bounds_.Stride(s.index, static_cast<uint32_t>(outer_ - 1));
-    if (!is_contiguous || along == 0 || turned == kMaxTurnedTiles) continue;
+    if (!CanBeInBlock(passes, i, class_.across, 1)) continue;
+    if (bounds_.Stride(s.index, static_cast<uint32_t>(outer_ - 1)) == 0) continue;
     class_.in_block[i] = true;
     ++turned;
   }
