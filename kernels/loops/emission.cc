@@ -129,30 +129,33 @@ void LoopEmission::EmitLines(Value begin, Value end) {
 }
 
 // Tiles are numbered along the last dimension, then across, then along the others.
-void LoopEmission::EmitTiles(Value begin, Value end) {
+std::pair<Value, Value> LoopEmission::OpenTile(Value tile) {
   llvm::IRBuilder<>& ir = e_.ir();
   const size_t across = variant_.call().across, last = outer_ - 1;
   Value const columns = e_.I64(kLoopTileColumns), rows = e_.I64(kLoopTileRows);
   Value const tiles = e_.CeilDiv(extents_[last], columns), bands = e_.CeilDiv(extents_[across], rows);
+  tile_column_ = e_.Mul(ir.CreateURem(tile, tiles), columns);
+  Value number = ir.CreateUDiv(tile, tiles);
+  tile_row_ = e_.Mul(ir.CreateURem(number, bands), rows);
+  number = ir.CreateUDiv(number, bands);
+  for (size_t d = last; d-- > 0;) {
+    if (d == across) continue;
+    iterators_[d] = ir.CreateURem(number, extents_[d]);
+    number = ir.CreateUDiv(number, extents_[d]);
+  }
+  return {e_.Min(e_.Add(tile_row_, rows), extents_[across]),
+          e_.Min(e_.Add(tile_column_, columns), extents_[last])};
+}
+
+void LoopEmission::EmitTiles(Value begin, Value end) {
+  const size_t across = variant_.call().across, last = outer_ - 1;
   CheckedLoop(begin, end, e_.I64(1), [&](Value tile) {
-    Value const column = e_.Mul(ir.CreateURem(tile, tiles), columns);
-    Value number = ir.CreateUDiv(tile, tiles);
-    Value const row = e_.Mul(ir.CreateURem(number, bands), rows);
-    number = ir.CreateUDiv(number, bands);
-    for (size_t d = last; d-- > 0;) {
-      if (d == across) continue;
-      iterators_[d] = ir.CreateURem(number, extents_[d]);
-      number = ir.CreateUDiv(number, extents_[d]);
-    }
-    Value const row_end = e_.Min(e_.Add(row, rows), extents_[across]);
-    Value const column_end = e_.Min(e_.Add(column, columns), extents_[last]);
-    tile_row_ = row;
-    tile_column_ = column;
+    const auto [row_end, column_end] = OpenTile(tile);
     TurnTile(row_end, column_end);
-    CheckedLoop(row, row_end, e_.I64(1), [&](Value i) {
+    CheckedLoop(tile_row_, row_end, e_.I64(1), [&](Value i) {
       iterators_[across] = i;
       CheckedLoop(
-          column, column_end, e_.I64(1),
+          tile_column_, column_end, e_.I64(1),
           [&](Value j) {
             iterators_[last] = j;
             EmitPhases();
@@ -160,6 +163,50 @@ void LoopEmission::EmitTiles(Value begin, Value end) {
           Emitter::LoopKind::kParallel);
     });
   });
+}
+
+// A warp's lanes read along `across`, and afterwards take points along the last dimension. Where the tile has
+// no point, a lane computes the last one that there is, and stores nothing.
+void LoopEmission::EmitGpuTile() {
+  llvm::IRBuilder<>& ir = e_.ir();
+  const auto [row_end, column_end] = OpenTile(e_.Group(0));
+  TurnTileOfGroup(row_end, column_end);
+  e_.Barrier();
+  Value const warp = ir.CreateLShr(e_.Thread(), 5), lane = ir.CreateAnd(e_.Thread(), e_.I64(kWarpLanes - 1));
+  block_dimension_ = outer_ - 1;
+  block_.assign(kLoopTilePoints, now_);
+  constexpr int64_t kSteps = kLoopTileColumns / kWarpLanes;
+  for (int64_t number = 0; number < kLoopTilePoints; ++number) {
+    Value const row = e_.Add(warp, e_.I64(number / kSteps * kGpuWarps)),
+                column = e_.Add(lane, e_.I64(number % kSteps * kWarpLanes));
+    Value const across = e_.Add(tile_row_, row), along = e_.Add(tile_column_, column);
+    Made& made = block_[static_cast<size_t>(number)];
+    made.across = e_.Min(across, ir.CreateSub(row_end, e_.I64(1)));
+    made.iterator = e_.Min(along, ir.CreateSub(column_end, e_.I64(1)));
+    made.is_there = ir.CreateAnd(ir.CreateICmpSLT(across, row_end), ir.CreateICmpSLT(along, column_end));
+    made.place = e_.Add(e_.Mul(row, e_.I64(kLoopTilePitch)), column);
+  }
+  EmitPhases();
+  CloseBlock();
+}
+
+void LoopEmission::TurnTileOfGroup(Value row_end, Value column_end) {
+  llvm::IRBuilder<>& ir = e_.ir();
+  const size_t across = variant_.call().across, last = outer_ - 1;
+  Value const warp = ir.CreateLShr(e_.Thread(), 5), lane = ir.CreateAnd(e_.Thread(), e_.I64(kWarpLanes - 1));
+  iterators_[across] = e_.Min(e_.Add(tile_row_, lane), ir.CreateSub(row_end, e_.I64(1)));
+  for (uint32_t i = 0; i < body_.statements.size(); ++i) {
+    if (!IsTurned(i)) continue;
+    Value const tile = turned_[i] = e_.Shared(e_.TypeOf(ScalarOfValue(i)), kLoopTileRows * kLoopTilePitch);
+    Values loaded, places;
+    for (int64_t first = 0; first < kLoopTileColumns; first += kGpuWarps) {
+      Value const column = e_.Add(warp, e_.I64(first));
+      iterators_[last] = e_.Min(e_.Add(tile_column_, column), ir.CreateSub(column_end, e_.I64(1)));
+      InScope([&] { loaded.push_back(Load(i)); });
+      places.push_back(e_.Add(e_.Mul(lane, e_.I64(kLoopTilePitch)), column));
+    }
+    for (size_t k = 0; k < loaded.size(); ++k) e_.StoreRaw(tile, places[k], loaded[k]);
+  }
 }
 
 // Each is read along `across`, where it is contiguous: reads of a column at a time would find its cache lines
@@ -186,6 +233,7 @@ void LoopEmission::TurnTile(Value row_end, Value column_end) {
 }
 
 std::pair<Value, Value> LoopEmission::PlaceInTile(uint32_t i) {
+  if (e_.gpu()) return {turned_.at(i), now_.place};
   int64_t number = 0;
   for (uint32_t before = 0; before < i; ++before) number += IsTurned(before) ? 1 : 0;
   llvm::IRBuilder<>& ir = e_.ir();
@@ -197,6 +245,11 @@ std::pair<Value, Value> LoopEmission::PlaceInTile(uint32_t i) {
 }
 
 void LoopEmission::EmitGpuPoints() {
+  if (variant_.call().schedule == LoopSchedule::kTiles) {
+    EmitGpuTile();
+    if (code_ != nullptr) e_.ReportCode(args_.error_word, code_);
+    return;
+  }
   if (is_team() && variant_.call().warps) e_.UseWarps();
   Value point = is_team() ? e_.Team() : e_.Add(e_.Mul(e_.Group(0), e_.I64(kGpuLanes)), e_.Thread());
   if (!is_team()) point = e_.Mul(point, e_.I64(variant_.call().block));
@@ -505,6 +558,7 @@ void LoopEmission::ForEachInBlock(const std::function<void(size_t)>& emit) {
   for (size_t number = 0; number < block_.size(); ++number) {
     std::swap(now_, block_[number]);
     iterators_[block_dimension_] = now_.iterator;
+    if (now_.across != nullptr) iterators_[variant_.call().across] = now_.across;
     emit(number);
     std::swap(now_, block_[number]);
   }
@@ -536,7 +590,8 @@ void LoopEmission::EmitSection(const LoopSection& section, uint32_t from, uint32
   for (uint32_t i = from; i < to; ++i) {
     if (!section[i] || At(i).kind == StatementKind::kReduce) continue;
     if (stage() == LoopStage::kParts && HasEffect(At(i))) continue;  // the second kernel does it
-    const bool is_whole = !block_.empty() && !is_one_of_block_ && variant_.call().in_block[i];
+    const bool is_whole =
+        !block_.empty() && !is_one_of_block_ && variant_.call().block > 1 && variant_.call().in_block[i];
     if (At(i).kind == StatementKind::kMask) {
       const uint32_t end = i + 1 + static_cast<uint32_t>(At(i).integer);
       ForEachInBlock([&](size_t) { EmitMasked(section, i, end); });
@@ -676,6 +731,7 @@ void LoopEmission::Store(uint32_t i) {
   const auto also = [&](Value condition) {
     allowed = allowed == nullptr ? condition : ir.CreateAnd(allowed, condition);
   };
+  if (now_.is_there != nullptr) also(now_.is_there);
   for (const uint32_t indirect : passes_.indirects[s.index]) also(now_.valid[indirect]);
   if (is_team() && !variant_.info().statements[i].is_inner) also(ir.CreateICmpEQ(e_.Lane(), e_.I64(0)));
   const auto store = [&] {

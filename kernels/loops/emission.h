@@ -21,8 +21,14 @@ namespace xpud::kernels {
 inline constexpr int64_t kLoopScratchBytes = 2 << 20;
 // Points of the last outer dimension that are taken together as columns, and the sides of a tile.
 inline constexpr int64_t kLoopColumns = 256, kLoopTileColumns = 64, kLoopTileRows = 32;
-// Loads whose tiles are turned in the scratch, at most.
+// Loads whose tiles are turned in the host's scratch, at most, and the bytes of such tiles in the shared
+// memory of a GPU's group.
 inline constexpr int64_t kMaxTurnedTiles = kLoopScratchBytes / (kLoopTileColumns * kLoopTileRows * 8);
+inline constexpr int64_t kMaxTurnedBytes = 40 << 10;
+// The rows of a tile in shared memory are so far apart that lanes which access a column use different banks.
+inline constexpr int64_t kLoopTilePitch = kLoopTileColumns + 1;
+// Points of a tile that a lane of a GPU takes.
+inline constexpr int64_t kLoopTilePoints = kLoopTileRows * kLoopTileColumns / kGpuLanes;
 
 // Used once.
 class LoopEmission {
@@ -67,10 +73,15 @@ class LoopEmission {
   void EmitHostPoints();
   void EmitLines(Value begin, Value end);
   void EmitTiles(Value begin, Value end);
+  void EmitGpuTile();
+  // Sets the iterators of the other dimensions, and tile_row_ and tile_column_. Returns where its rows and
+  // columns end.
+  std::pair<Value, Value> OpenTile(Value tile);
   bool IsTurned(uint32_t i) const {
     return variant_.call().schedule == LoopSchedule::kTiles && variant_.call().in_block[i];
   }
   void TurnTile(Value row_end, Value column_end);
+  void TurnTileOfGroup(Value row_end, Value column_end);
   // Where a load's value at this point of the tile is kept.
   std::pair<Value, Value> PlaceInTile(uint32_t i);
   void EmitGpuPoints();
@@ -187,6 +198,8 @@ class LoopEmission {
     Values valid;                    // of each kIndirect: whether the index was in its bound
     std::vector<Values> first_pass;  // of each reduction of two passes: what the first one gave
     Value point = nullptr, iterator = nullptr;
+    // Of a tile's point: its other iterator, its place in the group's tiles, and whether the tile has it.
+    Value across = nullptr, place = nullptr, is_there = nullptr;
   };
   Made now_;                 // of the one being emitted
   std::vector<Made> block_;  // of all, while a block is open; now_ has that of the one being emitted instead
@@ -205,6 +218,7 @@ class LoopEmission {
     std::vector<ColumnArray> first_pass;
   };
   Value tile_row_ = nullptr, tile_column_ = nullptr;  // kTiles: the first ones of the tile
+  std::map<uint32_t, Value> turned_;                  // by load: the group's tile in shared memory
   Value line_begin_ = nullptr;                        // its first point
   Value tile_begin_ = nullptr, tile_count_ = nullptr, column_ = nullptr;
   std::vector<ColumnValues> kept_columns_;

@@ -82,6 +82,14 @@ TEST_P(LoopGpuEmissionTest, SumsInMemory) {
     Check(loops::testing::ScatteredSums(100, 10, type), {}, {100, 100, 10});
 }
 
+TEST_P(LoopGpuEmissionTest, TilesAreTurnedInSharedMemory) {
+  const loops::Kernel kernel = loops::testing::TransposedProducts(DType::kBFloat16);
+  for (const int64_t rows : {512, 16}) {  // too little for tiles
+    Check(kernel, {2, rows, 512}, {2 * 512 * rows, 512 * rows, 2 * 512 * rows});
+    if (GetParam() == Target::kNvptx) EXPECT_EQ(code_.find("ld.shared") != std::string::npos, rows == 512);
+  }
+}
+
 TEST_P(LoopGpuEmissionTest, LanesTakeBlocksWhereAddressesAreAligned) {
   if (GetParam() != Target::kNvptx) GTEST_SKIP() << "SPIR-V is no text";
   constexpr int64_t kRows = 64, kColumns = 2048;

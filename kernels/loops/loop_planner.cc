@@ -47,6 +47,7 @@ float CostOf(const loops::Kernel& kernel, const Statement& s) {
 constexpr int64_t kKeptBytes = kLoopScratchBytes;
 
 constexpr int64_t kMinColumns = 8, kMinTileSide = 16;
+constexpr int64_t kBusyLanes = 1 << 15;  // fewer leave a GPU idle
 // Of the host's points, fewer occupy no machine; of the parts of a body that is cut.
 constexpr int64_t kFewPoints = 32, kMaxParts = 1024;
 
@@ -82,8 +83,11 @@ class BodyPlanner {
   // Chooses how much of `dimension` a lane takes together, where `lanes` share `work` of it.
   void ChooseBlock(size_t dimension, int64_t work, int64_t lanes);
   void AddAlignments(LoopPlan& plan) const;
-  // Chooses the loads whose tiles are turned, of a body in tiles.
-  void FindTurnedTiles();
+  // Chooses tiles across the dimension along which most is contiguous, and the loads whose tiles are turned.
+  // Returns false where the last dimension is as good.
+  bool ChooseTiles();
+  // Returns how many loads there are.
+  int64_t FindTurnedTiles();
   // Cuts the body into parts, of which there are to be about `wanted`, each of `least` positions along the
   // dimension that is cut.
   void Cut(int64_t wanted, int64_t least);
@@ -212,11 +216,41 @@ void BodyPlanner::Cut(int64_t wanted, int64_t least) {
   plan_.parts = CeilDiv(*longest, plan_.part_length);
 }
 
-void BodyPlanner::FindTurnedTiles() {
+bool BodyPlanner::ChooseTiles() {
+  if (rank_ > outer_ || outer_ < 2 || extents_[outer_ - 1] < kMinTileSide) return false;
+  size_t across = outer_ - 1;
+  int64_t most = 0;
+  for (size_t d = 0; d + 1 < outer_; ++d) {
+    const int64_t bytes = extents_[d] >= kMinTileSide ? ContiguousBytes(d) : 0;
+    if (bytes > most) most = bytes, across = d;
+  }
+  if (most == 0) return false;
+  const int64_t tiles = points_ / extents_[outer_ - 1] / extents_[across] *
+                        CeilDiv(extents_[outer_ - 1], kLoopTileColumns) *
+                        CeilDiv(extents_[across], kLoopTileRows);
+  class_.across = static_cast<uint8_t>(across);
+  const int64_t turned = FindTurnedTiles();
+  if (target_ != Target::kHost) {
+    constexpr int64_t kMaxStatements = 64;  // a lane takes several points
+    if (turned == 0 || tiles * kGpuLanes < kBusyLanes ||
+        static_cast<int64_t>(body_.statements.size()) > kMaxStatements) {
+      class_.across = 0;
+      class_.in_block.clear();
+      return false;
+    }
+  }
+  class_.schedule = LoopSchedule::kTiles;
+  plan_.points = tiles;
+  return true;
+}
+
+int64_t BodyPlanner::FindTurnedTiles() {
   const LoopPasses passes(body_, info_, false);
   class_.in_block.resize(body_.statements.size());
+  const bool host = target_ == Target::kHost;
+  const int64_t most = host ? kMaxTurnedTiles : kMaxTurnedBytes / (kLoopTileRows * kLoopTilePitch * 8);
   int64_t turned = 0;
-  for (uint32_t i = 0; i < body_.statements.size() && turned < kMaxTurnedTiles; ++i) {
+  for (uint32_t i = 0; i < body_.statements.size() && turned < most; ++i) {
     const Statement& s = body_.statements[i];
     if (s.kind != StatementKind::kLoad || info_.statements[i].type == DType::kBool) continue;
     if (passes.stored_by[i] != loops::kNone || !passes.indirects[s.index].empty()) continue;
@@ -225,6 +259,7 @@ void BodyPlanner::FindTurnedTiles() {
     class_.in_block[i] = true;
     ++turned;
   }
+  return turned;
 }
 
 void BodyPlanner::ScheduleOnHost() {
@@ -241,24 +276,9 @@ void BodyPlanner::ScheduleOnHost() {
   } else if (rank_ > outer_) {
     const auto kept = std::ranges::count_if(body_.statements, IsCostly);
     class_.keeps_rows = positions_ > 1 && kept > 0 && positions_ <= kKeptBytes / 8 / kept;
-  } else if (outer_ > 1 && extents_[outer_ - 1] >= kMinTileSide) {
-    // Across the last dimension: the one along which most is contiguous.
-    size_t across = outer_ - 1;
-    int64_t most = 0;
-    for (size_t d = 0; d + 1 < outer_; ++d) {
-      const int64_t bytes = extents_[d] >= kMinTileSide ? ContiguousBytes(d) : 0;
-      if (bytes > most) most = bytes, across = d;
-    }
-    if (most > 0) {
-      class_.schedule = LoopSchedule::kTiles;
-      class_.across = static_cast<uint8_t>(across);
-      FindTurnedTiles();
-      plan_.points = points_ / extents_[outer_ - 1] / extents_[across] *
-                     CeilDiv(extents_[outer_ - 1], kLoopTileColumns) *
-                     CeilDiv(extents_[across], kLoopTileRows);
-      nanoseconds_ = (nanoseconds_ + 0.5f) * kLoopTileColumns * kLoopTileRows;
-      multiple = 1;
-    }
+  } else if (ChooseTiles()) {
+    nanoseconds_ = (nanoseconds_ + 0.5f) * kLoopTileColumns * kLoopTileRows;
+    multiple = 1;
   }
   plan_.slice = SliceOf(plan_.points, nanoseconds_, multiple);
   if (rank_ > outer_ && plan_.points < kFewPoints && nanoseconds_ > 4 * kSliceNanoseconds) {
@@ -308,6 +328,7 @@ void BodyPlanner::ChooseBlock(size_t dimension, int64_t work, int64_t lanes) {
 
 void BodyPlanner::AddAlignments(LoopPlan& plan) const {
   plan.alignments.resize(kernel_.operands.size(), 1);
+  if (class_.block == 1) return;
   for (size_t i = 0; i < class_.in_block.size(); ++i) {
     if (!class_.in_block[i]) continue;
     const uint32_t operand = body_.statements[i].operand;
@@ -319,7 +340,10 @@ void BodyPlanner::AddAlignments(LoopPlan& plan) const {
 
 void BodyPlanner::ScheduleOnGpu() {
   constexpr int64_t kShared = 32, kWarpPositions = 1024, kManyLanes = 1 << 17, kManyTeams = 1024;
-  constexpr int64_t kBusyLanes = 1 << 15;  // fewer leave the GPU idle
+  if (ChooseTiles()) {
+    plan_.groups = plan_.points;
+    return;
+  }
   const bool has_columns = HasContiguousColumns();
   if (has_columns || Has(StatementKind::kScan) || positions_ < kShared) {
     // Adjacent lanes take adjacent points.

@@ -201,6 +201,19 @@ TEST_F(LoopTest, ColumnsOfVeryManyValues) {
   Check(kernel, {20, 300}, {&in, &first, &out}, 0x1p-21);
 }
 
+// Tiles that are read across are turned first; those at the ends are not whole.
+TEST_F(LoopTest, TurnedTiles) {
+  for (const DType type : {DType::kInt8, DType::kInt32, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+    for (const auto& [batches, rows, columns] : {std::array<int64_t, 3>{5, 161, 333}, {200, 16, 16}}) {
+      TestTensor y = Random(type, batches * rows * columns, 1, {-2, 2}),
+                 z = Random(type, rows * columns, 2, {-2, 2}),
+                 x = Random(type, batches * rows * columns, 3, {-2, 2});
+      Check(loops::testing::TransposedProducts(type), {batches, rows, columns}, {&y, &z, &x},
+            type == DType::kBFloat16 ? 0x1p-8 : 0x1p-22);
+    }
+  }
+}
+
 TEST_F(LoopTest, AnAssertionThatFails) {
   BodyBuilder b;
   const uint32_t i = b.Dimension(b.Size(0));

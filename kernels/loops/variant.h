@@ -18,7 +18,7 @@ enum class LoopSchedule : uint8_t {
   // On the host: a lane takes points that are adjacent along the last outer dimension, and goes through the
   // reduced positions for all of them together.
   kColumns,
-  // On the host: a lane takes a tile of the last outer dimension and Class::across.
+  // A lane of the host, or a group of a GPU, takes a tile of the last outer dimension and Class::across.
   kTiles,
 };
 
@@ -41,7 +41,7 @@ class LoopVariant {
     // positions along the last one, together.
     uint8_t block = 1;
     // Of each load and store, if block > 1: its elements are an aligned block. Of each load, if kTiles: it is
-    // contiguous along `across`, so its tile is turned in the scratch first.
+    // contiguous along `across`, so its tile is turned first, in the scratch or in shared memory.
     std::vector<bool> in_block = {};
     // As in loops::BodyCall.
     std::vector<bool> guarded = {}, is_exact = {}, is_natural = {};

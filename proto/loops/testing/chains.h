@@ -31,6 +31,25 @@ inline Kernel ScatteredSums(int64_t values, int64_t places, DType type) {
           .bodies = {b.body}};
 }
 
+// x[b, r, c] += y[b, c, r] * z[c, r]: operands are y, z and x. Sizes are symbolic: batches, rows, columns.
+inline Kernel TransposedProducts(DType type) {
+  BodyBuilder b;
+  const DType computed = ComputeTypeOf(type);
+  const uint32_t rows = b.Size(1), columns = b.Size(2);
+  const uint32_t batch = b.Dimension(b.Size(0)), row = b.Dimension(rows), column = b.Dimension(columns);
+  const auto at = [&](uint32_t outer, uint32_t count, uint32_t inner) {
+    return b.Add(b.Mul(outer, count), inner);
+  };
+  const uint32_t to = at(at(batch, rows, row), columns, column),
+                 turned = at(at(batch, columns, column), rows, row);
+  const uint32_t product =
+      b.Call(Function::mul, computed, b.Load(0, turned), b.Load(1, at(column, rows, row)));
+  b.Store(2, to, b.Call(Function::add, computed, b.Load(2, to), product));
+  return {.operands = {{type, Role::kRead}, {type, Role::kRead}, {type, Role::kUpdated}},
+          .sizes = 3,
+          .bodies = {b.body}};
+}
+
 // Makes the chains for a type of f32, f16 or bf16. Sizes are constants, as Inductor has them.
 class Chains {
  public:
