@@ -31,6 +31,29 @@ constexpr int64_t kMaxHeldBlocks = 4;
 // Of an outer one of several reduced dimensions.
 constexpr int64_t kRowsInAChain = 16;
 
+// The side of a square of elements that are transposed in registers.
+constexpr int64_t kSquare = 8;
+
+// Of kSquare vectors, each of kSquare elements. Halves that alternate, as often as 2 divides kSquare.
+Values Transposed(llvm::IRBuilder<>& ir, Values lines) {
+  constexpr int kHalf = kSquare / 2;
+  for (int64_t step = 1; step < kSquare; step *= 2) {
+    Values next;
+    for (size_t i = 0; i < kHalf; ++i) {
+      for (const int first : {0, kHalf}) {
+        std::array<int, kSquare> order;
+        for (int k = 0; k < kHalf; ++k) {
+          order[static_cast<size_t>(2 * k)] = first + k;
+          order[static_cast<size_t>(2 * k + 1)] = first + k + static_cast<int>(kSquare);
+        }
+        next.push_back(ir.CreateShuffleVector(lines[i], lines[i + kHalf], order));
+      }
+    }
+    lines = std::move(next);
+  }
+  return lines;
+}
+
 std::optional<int64_t> ConstantOf(Value value) {
   if (const auto* const constant = llvm::dyn_cast<llvm::ConstantInt>(value)) return constant->getSExtValue();
   return std::nullopt;
@@ -110,22 +133,33 @@ void LoopEmission::EmitLines(Value begin, Value end) {
   using LoopKind = Emitter::LoopKind;
   llvm::IRBuilder<>& ir = e_.ir();
   const LoopKind kind = rank_ == outer_ && !is_serial_ ? LoopKind::kParallel : LoopKind::kPlain;
-  if (outer_ < 2 || rank_ > outer_)
-    return CheckedLoop(begin, end, e_.I64(1), [&](Value i) { EmitPoint(i); }, kind);
+  const auto points = [&] { CheckedLoop(begin, end, e_.I64(1), [&](Value i) { EmitPoint(i); }, kind); };
+  if (rank_ > outer_) return points();
+  if (outer_ < 2) return WithLineValues(points);
   Value const length = extents_[outer_ - 1], zero = e_.I64(0);
   Value const first = ir.CreateUDiv(begin, length), rows = e_.CeilDiv(end, length);
   CheckedLoop(first, rows, e_.I64(1), [&](Value row) {
     Value const start = e_.Mul(row, length), from = ir.CreateSub(begin, start);
     SetIterators(row, outer_ - 1);
-    CheckedLoop(
-        ir.CreateSelect(ir.CreateICmpSGT(from, zero), from, zero), e_.Min(ir.CreateSub(end, start), length),
-        e_.I64(1),
-        [&](Value i) {
-          iterators_[outer_ - 1] = i;
-          EmitPhases();
-        },
-        kind);
+    WithLineValues([&] {
+      CheckedLoop(
+          ir.CreateSelect(ir.CreateICmpSGT(from, zero), from, zero), e_.Min(ir.CreateSub(end, start), length),
+          e_.I64(1),
+          [&](Value i) {
+            iterators_[outer_ - 1] = i;
+            EmitPhases();
+          },
+          kind);
+    });
   });
+}
+
+void LoopEmission::WithLineValues(const std::function<void()>& emit) {
+  for (uint32_t i = 0; i < body_.statements.size(); ++i)
+    if (passes_.is_of_line[i] && passes_.phase[0][i]) EmitStatement(i);
+  has_line_values_ = true;
+  emit();
+  has_line_values_ = false;
 }
 
 // Tiles are numbered along the last dimension, then across, then along the others.
@@ -154,13 +188,15 @@ void LoopEmission::EmitTiles(Value begin, Value end) {
     TurnTile(row_end, column_end);
     CheckedLoop(tile_row_, row_end, e_.I64(1), [&](Value i) {
       iterators_[across] = i;
-      CheckedLoop(
-          tile_column_, column_end, e_.I64(1),
-          [&](Value j) {
-            iterators_[last] = j;
-            EmitPhases();
-          },
-          Emitter::LoopKind::kParallel);
+      WithLineValues([&] {
+        CheckedLoop(
+            tile_column_, column_end, e_.I64(1),
+            [&](Value j) {
+              iterators_[last] = j;
+              EmitPhases();
+            },
+            Emitter::LoopKind::kParallel);
+      });
     });
   });
 }
@@ -197,12 +233,14 @@ void LoopEmission::TurnTileOfGroup(Value row_end, Value column_end) {
   iterators_[across] = e_.Min(e_.Add(tile_row_, lane), ir.CreateSub(row_end, e_.I64(1)));
   for (uint32_t i = 0; i < body_.statements.size(); ++i) {
     if (!IsTurned(i)) continue;
-    Value const tile = turned_[i] = e_.Shared(e_.TypeOf(ScalarOfValue(i)), kLoopTileRows * kLoopTilePitch);
+    Value const tile = turned_[i] = e_.Shared(StorageOfLoad(i), kLoopTileRows * kLoopTilePitch);
     Values loaded, places;
     for (int64_t first = 0; first < kLoopTileColumns; first += kGpuWarps) {
       Value const column = e_.Add(warp, e_.I64(first));
       iterators_[last] = e_.Min(e_.Add(tile_column_, column), ir.CreateSub(column_end, e_.I64(1)));
-      InScope([&] { loaded.push_back(Load(i)); });
+      InScope([&] {
+        loaded.push_back(e_.LoadRaw(StorageOfLoad(i), args_.buffers[At(i).operand], Index(At(i).index)));
+      });
       places.push_back(e_.Add(e_.Mul(lane, e_.I64(kLoopTilePitch)), column));
     }
     for (size_t k = 0; k < loaded.size(); ++k) e_.StoreRaw(tile, places[k], loaded[k]);
@@ -212,23 +250,51 @@ void LoopEmission::TurnTileOfGroup(Value row_end, Value column_end) {
 // Each is read along `across`, where it is contiguous: reads of a column at a time would find its cache lines
 // gone again where their distance is a power of two.
 void LoopEmission::TurnTile(Value row_end, Value column_end) {
+  llvm::IRBuilder<>& ir = e_.ir();
   const size_t across = variant_.call().across, last = outer_ - 1;
+  Value const side = e_.I64(kSquare);
+  const auto whole = [&](Value begin, Value end) {
+    Value const count = ir.CreateSub(end, begin);
+    return e_.Add(begin, ir.CreateSub(count, ir.CreateURem(count, side)));
+  };
+  Value const whole_rows = whole(tile_row_, row_end), whole_columns = whole(tile_column_, column_end);
   for (uint32_t i = 0; i < body_.statements.size(); ++i) {
     if (!IsTurned(i)) continue;
-    e_.Loop(tile_column_, column_end, e_.I64(1), [&](Value column) {
-      e_.Loop(
-          tile_row_, row_end, e_.I64(1),
-          [&](Value row) {
-            InScope([&] {
-              iterators_[last] = column;
-              iterators_[across] = row;
-              Value const value = Load(i);
-              const auto [base, index] = PlaceInTile(i);
-              e_.StoreRaw(base, index, value);
-            });
-          },
-          Emitter::LoopKind::kParallel);
+    e_.Loop(tile_column_, whole_columns, side, [&](Value column) {
+      e_.Loop(tile_row_, whole_rows, side, [&](Value row) { TurnSquare(i, row, column); });
     });
+    e_.Loop(tile_column_, column_end, e_.I64(1), [&](Value column) {
+      Value const in_squares = ir.CreateICmpSLT(column, whole_columns);
+      e_.Loop(ir.CreateSelect(in_squares, whole_rows, tile_row_), row_end, e_.I64(1), [&](Value row) {
+        InScope([&] {
+          iterators_[last] = column;
+          iterators_[across] = row;
+          const auto [base, place] = PlaceInTile(i);
+          Value const bits = e_.LoadRaw(StorageOfLoad(i), args_.buffers[At(i).operand], Index(At(i).index));
+          e_.StoreRaw(base, place, bits);
+        });
+      });
+    });
+  }
+}
+
+void LoopEmission::TurnSquare(uint32_t i, Value row, Value column) {
+  llvm::Type* const line = llvm::FixedVectorType::get(StorageOfLoad(i), kSquare);
+  const size_t across = variant_.call().across, last = outer_ - 1;
+  iterators_[across] = row;
+  Values lines;
+  for (int64_t k = 0; k < kSquare; ++k) {
+    InScope([&] {
+      iterators_[last] = e_.Add(column, e_.I64(k));
+      lines.push_back(e_.LoadRaw(line, args_.buffers[At(i).operand], Index(At(i).index)));
+    });
+  }
+  lines = Transposed(e_.ir(), lines);
+  iterators_[last] = column;
+  for (int64_t k = 0; k < kSquare; ++k) {
+    iterators_[across] = e_.Add(row, e_.I64(k));
+    const auto [base, place] = PlaceInTile(i);
+    e_.StoreRaw(base, place, lines[static_cast<size_t>(k)]);
   }
 }
 
@@ -590,6 +656,7 @@ void LoopEmission::EmitSection(const LoopSection& section, uint32_t from, uint32
   for (uint32_t i = from; i < to; ++i) {
     if (!section[i] || At(i).kind == StatementKind::kReduce) continue;
     if (stage() == LoopStage::kParts && HasEffect(At(i))) continue;  // the second kernel does it
+    if (has_line_values_ && passes_.is_of_line[i]) continue;
     const bool is_whole =
         !block_.empty() && !is_one_of_block_ && variant_.call().block > 1 && variant_.call().in_block[i];
     if (At(i).kind == StatementKind::kMask) {
@@ -607,7 +674,8 @@ void LoopEmission::EmitSection(const LoopSection& section, uint32_t from, uint32
 void LoopEmission::EmitKept(uint32_t i) {
   if (IsTurned(i)) {
     const auto [base, index] = PlaceInTile(i);
-    return Give(i, e_.LoadRaw(e_.TypeOf(ScalarOfValue(i)), base, index));
+    const DType type = variant_.kernel().operands[At(i).operand].type;
+    return Give(i, e_.FromStorage(type, e_.LoadRaw(StorageOfLoad(i), base, index), ScalarOfValue(i)));
   }
   const auto found = std::ranges::find(passes_.kept, i);
   if (pass_ == kNone || found == passes_.kept.end()) return EmitStatement(i);

@@ -72,6 +72,9 @@ class LoopEmission {
   // Loops over points.
   void EmitHostPoints();
   void EmitLines(Value begin, Value end);
+  // Emits what is the same at all points of the loop along the last dimension, which `emit` then makes. A
+  // value that an index needs would be read at each of them, and keep the loop from being vectorised.
+  void WithLineValues(const std::function<void()>& emit);
   void EmitTiles(Value begin, Value end);
   void EmitGpuTile();
   // Sets the iterators of the other dimensions, and tile_row_ and tile_column_. Returns where its rows and
@@ -81,9 +84,14 @@ class LoopEmission {
     return variant_.call().schedule == LoopSchedule::kTiles && variant_.call().in_block[i];
   }
   void TurnTile(Value row_end, Value column_end);
+  // Of kSquare rows and columns, in registers.
+  void TurnSquare(uint32_t i, Value row, Value column);
   void TurnTileOfGroup(Value row_end, Value column_end);
-  // Where a load's value at this point of the tile is kept.
+  // Where the bits of a load at this point of the tile are kept.
   std::pair<Value, Value> PlaceInTile(uint32_t i);
+  llvm::Type* StorageOfLoad(uint32_t i) const {
+    return e_.StorageOf(variant_.kernel().operands[At(i).operand].type);
+  }
   void EmitGpuPoints();
   void EmitPoint(Value point);
   // Sets the iterators of the first `dimensions` from their linear number.
@@ -187,7 +195,8 @@ class LoopEmission {
   Emitter& e_;
   const LoopPasses passes_;
   const size_t outer_, rank_;
-  bool is_serial_ = false;  // its points add to the same elements, so one group runs all in their order
+  bool has_line_values_ = false;  // they were emitted
+  bool is_serial_ = false;        // its points add to the same elements, so one group runs all in their order
 
   Values iterators_, extents_;
   // What a point or reduced position of a block has of its own.

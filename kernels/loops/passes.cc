@@ -30,6 +30,7 @@ class Scheduler {
   void Run(bool keeps_rows) {
     FindIndirects();
     FindStoredValues();
+    FindLineValues();
     FindReady();
     PlaceEffects();
     FillSections();
@@ -64,6 +65,7 @@ class Scheduler {
 
   void FindIndirects();
   void FindStoredValues();
+  void FindLineValues();
   void FindReady();
   void PlaceEffects();
   void FillSections();
@@ -108,6 +110,37 @@ void Scheduler::FindStoredValues() {
     if (At(i).kind != StatementKind::kLoad) continue;
     for (uint32_t k = i; k-- > 0 && to_.stored_by[i] == kNone;)
       if (At(k).kind == StatementKind::kStore && At(k).operand == At(i).operand) to_.stored_by[i] = k;
+  }
+}
+
+void Scheduler::FindLineValues() {
+  to_.is_of_line.assign(count_, false);
+  if (body_.outer == 0 || body_.outer < body_.extents.size()) return;
+  std::vector<bool> varies(body_.indices.size());  // along the last dimension
+  for (size_t i = 0; i < body_.indices.size(); ++i) {
+    const IndexNode& node = body_.indices[i];
+    const int arity = loops::ArityOf(node.op);
+    if (node.op == IndexOp::kIterator) varies[i] = node.a + 1 == body_.outer;
+    varies[i] = varies[i] || (arity > 0 && varies[node.a]) || (arity > 1 && varies[node.b]);
+  }
+  const auto index_varies = [&](uint32_t index) {
+    return index != kNone && (varies[index] || std::ranges::any_of(to_.indirects[index], [&](uint32_t made) {
+                                return !to_.is_of_line[made];
+                              }));
+  };
+  const auto is_stored = [&](uint32_t operand) {
+    return std::ranges::any_of(body_.statements,
+                               [&](const Statement& s) { return Stores(s) && s.operand == operand; });
+  };
+  for (uint32_t i = 0; i < count_; ++i) {
+    const Statement& s = At(i);
+    const bool is_plain = !IsMasked(i) && !HasEffect(s) && s.kind != StatementKind::kMask &&
+                          s.kind != StatementKind::kUnmask && s.kind != StatementKind::kScan;
+    to_.is_of_line[i] = is_plain && !index_varies(s.index) && !index_varies(s.bound) &&
+                        !(s.kind == StatementKind::kLoad && is_stored(s.operand)) &&
+                        std::ranges::all_of(s.values, [&](uint32_t value) {
+                          return value == kNone || to_.is_of_line[value];
+                        });
   }
 }
 

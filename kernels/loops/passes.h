@@ -50,6 +50,8 @@ struct LoopPasses {
   std::vector<uint32_t> stored_by;
   // The statements that make the indirect indices of each index node.
   std::vector<std::vector<uint32_t>> indirects;
+  // Of each statement of a body without reductions: it has one value for all points along the last dimension.
+  std::vector<bool> is_of_line;
   // Whether a store must wait for all of an earlier pass, also for what other lanes do there.
   bool stores_conflict = false;
 };
