@@ -70,6 +70,8 @@ LoopEmission::LoopEmission(const LoopVariant& variant, const LoopArguments<Emitt
       passes_(body_, variant.info(), variant.call().keeps_rows),
       outer_(body_.outer),
       rank_(body_.extents.size()),
+      segments_(e_.gpu() || rank_ == 0 ? MaskSegments()
+                                       : MaskSegments::Of(body_, static_cast<uint32_t>(rank_ - 1))),
       iterators_(rank_),
       scan_states_(body_.statements.size()) {
   now_.indices.resize(body_.indices.size());
@@ -110,6 +112,18 @@ void LoopEmission::CheckedLoop(Value begin, Value end, Value step, const std::fu
   if (checked) code_ = carried[0];
 }
 
+void LoopEmission::ForEachSegment(Value begin, Value end, const std::function<void(Value, Value)>& emit) {
+  for (size_t number = 0; number < segments_.size(); ++number) {
+    const auto bound = [&](size_t at) { return e_.I64(segments_.ends[at]); };
+    Value const from =
+        number == 0 ? begin : e_.ir().CreateBinaryIntrinsic(llvm::Intrinsic::smax, begin, bound(number - 1));
+    Value const to = number == segments_.ends.size() ? end : e_.Min(end, bound(number));
+    segment_ = number;
+    emit(from, to);
+  }
+  segment_.reset();
+}
+
 void LoopEmission::EmitHostPoints() {
   Value const begin = e_.Mul(e_.Group(0), args_.slice),
               end = e_.Min(e_.Add(begin, args_.slice), args_.points);
@@ -133,25 +147,32 @@ void LoopEmission::EmitLines(Value begin, Value end) {
   using LoopKind = Emitter::LoopKind;
   llvm::IRBuilder<>& ir = e_.ir();
   const LoopKind kind = rank_ == outer_ && !is_serial_ ? LoopKind::kParallel : LoopKind::kPlain;
-  const auto points = [&] { CheckedLoop(begin, end, e_.I64(1), [&](Value i) { EmitPoint(i); }, kind); };
-  if (rank_ > outer_) return points();
-  if (outer_ < 2) return WithLineValues(points);
+  const auto points = [&](Value from, Value to) {
+    CheckedLoop(from, to, e_.I64(1), [&](Value i) { EmitPoint(i); }, kind);
+  };
+  if (rank_ > outer_) return points(begin, end);
+  if (outer_ < 2) return WithLineValues([&] { ForEachSegment(begin, end, points); });
   Value const length = extents_[outer_ - 1], zero = e_.I64(0);
   Value const first = ir.CreateUDiv(begin, length), rows = e_.CeilDiv(end, length);
   CheckedLoop(first, rows, e_.I64(1), [&](Value row) {
     Value const start = e_.Mul(row, length), from = ir.CreateSub(begin, start);
     SetIterators(row, outer_ - 1);
+    Value const line_begin = ir.CreateSelect(ir.CreateICmpSGT(from, zero), from, zero),
+                line_end = e_.Min(ir.CreateSub(end, start), length);
     WithLineValues([&] {
-      CheckedLoop(
-          ir.CreateSelect(ir.CreateICmpSGT(from, zero), from, zero), e_.Min(ir.CreateSub(end, start), length),
-          e_.I64(1),
-          [&](Value i) {
-            iterators_[outer_ - 1] = i;
-            EmitPhases();
-          },
-          kind);
+      ForEachSegment(line_begin, line_end, [&](Value first, Value last) { EmitLine(first, last, kind); });
     });
   });
+}
+
+void LoopEmission::EmitLine(Value begin, Value end, Emitter::LoopKind kind) {
+  CheckedLoop(
+      begin, end, e_.I64(1),
+      [&](Value i) {
+        iterators_[outer_ - 1] = i;
+        EmitPhases();
+      },
+      kind);
 }
 
 void LoopEmission::WithLineValues(const std::function<void()>& emit) {
@@ -182,20 +203,15 @@ std::pair<Value, Value> LoopEmission::OpenTile(Value tile) {
 }
 
 void LoopEmission::EmitTiles(Value begin, Value end) {
-  const size_t across = variant_.call().across, last = outer_ - 1;
   CheckedLoop(begin, end, e_.I64(1), [&](Value tile) {
     const auto [row_end, column_end] = OpenTile(tile);
     TurnTile(row_end, column_end);
     CheckedLoop(tile_row_, row_end, e_.I64(1), [&](Value i) {
-      iterators_[across] = i;
+      iterators_[variant_.call().across] = i;
       WithLineValues([&] {
-        CheckedLoop(
-            tile_column_, column_end, e_.I64(1),
-            [&](Value j) {
-              iterators_[last] = j;
-              EmitPhases();
-            },
-            Emitter::LoopKind::kParallel);
+        ForEachSegment(tile_column_, column_end, [&](Value first, Value end_of_segment) {
+          EmitLine(first, end_of_segment, Emitter::LoopKind::kParallel);
+        });
       });
     });
   });
@@ -553,18 +569,27 @@ Values LoopEmission::FoldRange(size_t dimension, Value begin, Value end, uint32_
     held_block_.reset();
     return carried;
   }
-  return e_.Loop(
-      first, end, step, state.empty,
-      [&](Value i, const Values& carried) {
-        Values after;
-        InScope([&] {
-          iterators_[dimension] = i;
-          after = is_last ? EmitPosition(pass, state, carried)
-                          : MergeStates(state, carried, Fold(dimension + 1, pass, state));
-        });
-        return after;
-      },
-      independent ? Emitter::LoopKind::kParallel : Emitter::LoopKind::kPlain);
+  Values folded = state.empty;
+  const auto loop = [&](Value from, Value to) {
+    folded = e_.Loop(
+        from, to, step, folded,
+        [&](Value i, const Values& carried) {
+          Values after;
+          InScope([&] {
+            iterators_[dimension] = i;
+            after = is_last ? EmitPosition(pass, state, carried)
+                            : MergeStates(state, carried, Fold(dimension + 1, pass, state));
+          });
+          return after;
+        },
+        independent ? Emitter::LoopKind::kParallel : Emitter::LoopKind::kPlain);
+  };
+  if (is_last) {
+    ForEachSegment(first, end, loop);
+  } else {
+    loop(first, end);
+  }
+  return folded;
 }
 
 Values LoopEmission::EmitPosition(uint32_t pass, const PassState& state, const Values& carried) {
@@ -823,6 +848,10 @@ void LoopEmission::AddAtomically(const Statement& s, Value index, Value value) {
 }
 
 Value LoopEmission::Call(uint32_t i) {
+  if (segment_) {
+    const auto found = std::ranges::find(segments_.comparisons, i, &MaskSegments::Comparison::statement);
+    if (found != segments_.comparisons.end()) return e_.ir().getInt1(segments_.ValueIn(*segment_, *found));
+  }
   const Statement& s = At(i);
   const loops::FunctionInfo& function = *loops::FindFunction(static_cast<uint64_t>(s.function));
   const FunctionFormula formula(OpOf(s.function), function.arity);

@@ -12,6 +12,7 @@
 #include "kernels/api/op_call.h"
 #include "kernels/compiler/emitter.h"
 #include "kernels/loops/arguments.h"
+#include "kernels/loops/mask_segments.h"
 #include "kernels/loops/passes.h"
 #include "kernels/loops/variant.h"
 
@@ -72,6 +73,7 @@ class LoopEmission {
   // Loops over points.
   void EmitHostPoints();
   void EmitLines(Value begin, Value end);
+  void EmitLine(Value begin, Value end, Emitter::LoopKind kind);
   // Emits what is the same at all points of the loop along the last dimension, which `emit` then makes. A
   // value that an index needs would be read at each of them, and keep the loop from being vectorised.
   void WithLineValues(const std::function<void()>& emit);
@@ -142,6 +144,8 @@ class LoopEmission {
   void ReadValues(const std::vector<uint32_t>& statements);
   void KeepValues(uint32_t statement);
 
+  // Runs `emit` for each part of a range of the innermost dimension in which masks are known.
+  void ForEachSegment(Value begin, Value end, const std::function<void(Value, Value)>& emit);
   // A loop that carries the error to be reported.
   void CheckedLoop(Value begin, Value end, Value step, const std::function<void(Value)>& body,
                    Emitter::LoopKind kind = Emitter::LoopKind::kPlain);
@@ -195,8 +199,10 @@ class LoopEmission {
   Emitter& e_;
   const LoopPasses passes_;
   const size_t outer_, rank_;
-  bool has_line_values_ = false;  // they were emitted
-  bool is_serial_ = false;        // its points add to the same elements, so one group runs all in their order
+  const MaskSegments segments_;    // of the innermost dimension, on the host
+  std::optional<size_t> segment_;  // whose loop is being emitted
+  bool has_line_values_ = false;   // they were emitted
+  bool is_serial_ = false;  // its points add to the same elements, so one group runs all in their order
 
   Values iterators_, extents_;
   // What a point or reduced position of a block has of its own.

@@ -269,6 +269,30 @@ TEST_F(LoopTest, RandomIndices) {
   }
 }
 
+// Loops that run through the segments of masks.
+TEST_F(LoopTest, RandomMasks) {
+  loops::testing::RandomKernels random(2);
+  int failures = 0;
+  for (int i = 0; i < 60; ++i) {
+    const loops::Kernel kernel = random.NextMasked();
+    const absl::StatusOr<loops::KernelInfo> info = loops::CheckKernel(kernel);
+    ASSERT_TRUE(info.ok()) << info.status();
+    for (int call = 0; call < 3; ++call) {
+      TestTensor out = Random(DType::kInt64, 100, 1), in = Random(DType::kInt64, 1 + random.Below(16), 2);
+      const std::vector<int64_t> sizes = {1 + random.Below(9), 1 + random.Below(9)};
+      LoopReference reference(kernel, *info);
+      TestTensor copy = out;
+      const std::vector<TestTensor*> copies = {&copy, &in};
+      ASSERT_TRUE(reference.Run(sizes, copies).ok());
+      ASSERT_TRUE(Run(kernel, sizes, {&out, &in}).ok());
+      ASSERT_EQ(error_word_ != 0, reference.failure().has_value()) << loops::TextOf(kernel);
+      ASSERT_TRUE(out.MarginsIntact() && in.MarginsIntact());
+      failures += error_word_ != 0;
+    }
+  }
+  EXPECT_GT(failures, 20);
+}
+
 TEST_F(LoopTest, RandomComputations) {
   int compared = 0;
   for (uint64_t seed = 0; seed < 150; ++seed) {

@@ -167,15 +167,57 @@ bool Bounds::Add(Linear& to, const Linear& from, int64_t factor) {
 }
 
 Interval Bounds::IntervalOf(const Linear& linear) const {
+  std::vector<Interval> atoms;
+  for (const Term& term : linear.terms) atoms.push_back(atoms_[term.atom].interval);
+  return IntervalOf(linear, atoms);
+}
+
+// `atoms`: of each term.
+Interval Bounds::IntervalOf(const Linear& linear, std::span<const Interval> atoms) const {
   Wide low = linear.constant, high = linear.constant;
-  for (const Term& term : linear.terms) {
-    const Interval& atom = atoms_[term.atom].interval;
-    const Wide one = Wide{atom.low} * term.coefficient, other = Wide{atom.high} * term.coefficient;
+  for (size_t t = 0; t < linear.terms.size(); ++t) {
+    const int64_t coefficient = linear.terms[t].coefficient;
+    const Wide one = Wide{atoms[t].low} * coefficient, other = Wide{atoms[t].high} * coefficient;
     low += std::min(one, other);
     high += std::max(one, other);
     if (!Fits(low) || !Fits(high)) return {};
   }
   return Between(low, high);
+}
+
+Interval Bounds::Of(uint32_t node, std::span<const Limit> limits) const {
+  const Value& value = nodes_[node];
+  if (!value.interval.known) return {};
+  std::vector<Interval> atoms;
+  for (const Term& term : value.linear.terms) atoms.push_back(atoms_[term.atom].interval);
+  Interval whole = value.interval;
+  bool possible = true;
+  const auto narrow = [&](Interval& interval, Wide low, Wide high) {
+    const Wide least = std::max<Wide>(interval.low, low), most = std::min<Wide>(interval.high, high);
+    possible &= least <= most;
+    if (least <= most) interval = Between(least, most);
+  };
+  for (const Limit& limit : limits) {
+    const Value& limited = nodes_[limit.node];
+    if (!limited.interval.known) continue;
+    // Where the node is the limited one and a constant, or contains what the limited one consists of.
+    Linear difference = value.linear;
+    if (Add(difference, limited.linear, -1) && difference.terms.empty())
+      narrow(whole, Wide{limit.low} + difference.constant, Wide{limit.high} + difference.constant);
+    if (limited.linear.terms.size() != 1) continue;
+    const Term only = limited.linear.terms[0];
+    const Wide low = Wide{limit.low} - limited.linear.constant,
+               high = Wide{limit.high} - limited.linear.constant;
+    for (size_t t = 0; t < atoms.size(); ++t) {
+      if (value.linear.terms[t].atom != only.atom) continue;
+      if (only.coefficient == 1) narrow(atoms[t], low, high);
+      if (only.coefficient == -1) narrow(atoms[t], -high, -low);
+    }
+  }
+  if (!possible) return {};
+  const Interval sum = IntervalOf(value.linear, atoms);
+  if (sum.known) narrow(whole, sum.low, sum.high);
+  return possible ? whole : Interval{};
 }
 
 Bounds::Value Bounds::Made(Linear linear) {

@@ -30,6 +30,13 @@ class Bounds {
   // Of a node, while all iterators are inside their extents and all indirect indices inside their bounds. A
   // divisor less than 1 is unknown, and so is what uses it.
   Interval Of(uint32_t node) const { return nodes_[node].interval; }
+  // low <= node <= high, which a mask ensures for what runs under it.
+  struct Limit {
+    uint32_t node = 0;
+    int64_t low = 0, high = 0;
+  };
+  // Of a node where the limits hold, too. Unknown if they hold nowhere.
+  Interval Of(uint32_t node, std::span<const Limit> limits) const;
   // By how much a node grows with each step along a dimension, if that is the same everywhere.
   std::optional<int64_t> Stride(uint32_t node, uint32_t dimension) const;
   // Whether a node is a multiple of `factor`, 1 or more, wherever the iterator of a dimension is one.
@@ -77,6 +84,7 @@ class Bounds {
   static bool Add(Linear& to, const Linear& from, int64_t factor);
   bool Join(Linear& linear);
   Interval IntervalOf(const Linear& linear) const;
+  Interval IntervalOf(const Linear& linear, std::span<const Interval> atoms) const;
   Value Made(Linear linear);
 
   const Body& body_;

@@ -1,6 +1,7 @@
 #include "proto/loops/call_check.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -40,6 +41,78 @@ bool IsInside(const Interval& index, const Interval* count, int64_t elements) {
   if (count == nullptr) return true;
   return count->known && count->low >= 0 && count->high <= elements - index.high;
 }
+
+// What masks say of index expressions: comparisons of two that all must hold. Others are not used.
+class MaskLimits {
+ public:
+  MaskLimits(const Body& body, const BodyInfo& info, const Bounds& bounds)
+      : body_(body), info_(info), bounds_(bounds) {}
+
+  // For what runs under a mask: its own and those of the masks around it.
+  std::vector<Bounds::Limit> Of(uint32_t mask) const {
+    std::vector<Bounds::Limit> limits;
+    std::vector<bool> seen(body_.statements.size());
+    std::vector<uint32_t> conditions;
+    const auto add = [&](uint32_t condition) {
+      if (condition == kNone || seen[condition]) return;
+      seen[condition] = true;
+      conditions.push_back(condition);
+    };
+    for (; mask != kNone; mask = info_.statements[mask].block) add(body_.statements[mask].values[0]);
+    while (!conditions.empty()) {
+      const Statement& s = body_.statements[conditions.back()];
+      conditions.pop_back();
+      if (s.kind != StatementKind::kCall) continue;
+      if (s.function == Function::logical_and || s.function == Function::bitwise_and) {
+        add(s.values[0]);
+        add(s.values[1]);
+      } else if (s.type == DType::kInt64) {
+        AddComparison(s, limits);
+      }
+    }
+    return limits;
+  }
+
+ private:
+  static constexpr int64_t kLowest = std::numeric_limits<int64_t>::min(),
+                           kHighest = std::numeric_limits<int64_t>::max();
+  struct Side {
+    uint32_t node = kNone;  // none of a constant
+    Interval interval = {};
+  };
+
+  Side SideOf(uint32_t value) const {
+    const Statement& s = body_.statements[value];
+    if (s.kind == StatementKind::kConstant && s.type == DType::kInt64)
+      return {kNone, {true, s.integer, s.integer}};
+    if (s.kind == StatementKind::kIndexValue) return {s.index, bounds_.Of(s.index)};
+    return {};
+  }
+
+  void AddComparison(const Statement& s, std::vector<Bounds::Limit>& limits) const {
+    const bool is_less = s.function == Function::lt, is_more = s.function == Function::gt,
+               is_equal = s.function == Function::eq;
+    const bool is_at_most = is_less || s.function == Function::le,
+               is_at_least = is_more || s.function == Function::ge;
+    if (!is_at_most && !is_at_least && !is_equal) return;
+    const Side a = SideOf(s.values[0]), b = SideOf(s.values[1]);
+    if (!a.interval.known || !b.interval.known) return;
+    const auto at_most = [&](const Side& x, const Side& y) {  // x <= y - step
+      const int64_t step = is_equal || (!is_less && !is_more) ? 0 : 1;
+      int64_t high = 0, low = 0;
+      if (x.node != kNone && !__builtin_sub_overflow(y.interval.high, step, &high))
+        limits.push_back({x.node, kLowest, high});
+      if (y.node != kNone && !__builtin_add_overflow(x.interval.low, step, &low))
+        limits.push_back({y.node, low, kHighest});
+    };
+    if (is_at_most || is_equal) at_most(a, b);
+    if (is_at_least || is_equal) at_most(b, a);
+  }
+
+  const Body& body_;
+  const BodyInfo& info_;
+  const Bounds& bounds_;
+};
 
 absl::StatusOr<std::vector<int64_t>> ExtentsOf(const Body& body, const Bounds& bounds, size_t number) {
   std::vector<int64_t> extents;
@@ -87,6 +160,7 @@ absl::StatusOr<CallInfo> CheckCall(const Kernel& kernel, const KernelInfo& info,
   for (size_t b = 0; b < kernel.bodies.size(); ++b) {
     const Body& body = kernel.bodies[b];
     const Bounds bounds(body, sizes);
+    const MaskLimits mask_limits(body, info.bodies[b], bounds);
     BodyCall made;
     ASSIGN_OR_RETURN(made.extents, ExtentsOf(body, bounds, b));
     double outer = 1, all = 1;
@@ -104,8 +178,12 @@ absl::StatusOr<CallInfo> CheckCall(const Kernel& kernel, const KernelInfo& info,
       bool guarded = false;
       if (s.operand != kNone && s.index != kNone) {
         const Interval count = s.bound == kNone ? Interval{} : bounds.Of(s.bound);
-        guarded =
-            runs && !IsInside(bounds.Of(s.index), s.bound == kNone ? nullptr : &count, elements[s.operand]);
+        const auto is_inside = [&](const Interval& index) {
+          return IsInside(index, s.bound == kNone ? nullptr : &count, elements[s.operand]);
+        };
+        guarded = runs && !is_inside(bounds.Of(s.index));
+        const uint32_t mask = info.bodies[b].statements[i].block;
+        if (guarded && mask != kNone) guarded = !is_inside(bounds.Of(s.index, mask_limits.Of(mask)));
       }
       made.guarded.push_back(guarded);
     }

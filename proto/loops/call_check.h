@@ -14,7 +14,8 @@ namespace xpud::loops {
 struct BodyCall {
   std::vector<int64_t> extents;
   // Of each statement that accesses memory: its index is not proved to be inside, so the kernel must check it
-  // where the statement runs. An indirect index is always checked.
+  // where the statement runs. What the masks around it ensure of index values counts. An indirect index is
+  // always checked.
   std::vector<bool> guarded;
   // Of each index node: neither it nor what it is made of can leave 64 bits; it is not negative.
   std::vector<bool> is_exact, is_natural;

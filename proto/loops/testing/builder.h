@@ -110,18 +110,63 @@ class RandomKernels {
   // Of two sizes. Operand 0 is int64, written at each index.
   Kernel Next() {
     BodyBuilder b;
+    NextNodes(b);
+    return WithAllStored(b);
+  }
+
+  // Masks whose conditions say something of index values. Operand 1 is int64, read under them.
+  Kernel NextMasked() {
+    BodyBuilder b;
+    const std::vector<uint32_t> nodes = NextNodes(b);
+    for (int64_t masks = 1 + Below(3); masks > 0; --masks) {
+      const std::vector<uint32_t> subjects = {Any(nodes), Any(nodes)};
+      uint32_t condition = NextComparison(b, subjects);
+      for (int64_t more = Below(3); more > 0; --more) {
+        const Function both = Below(4) == 0   ? Function::logical_or
+                              : Below(2) == 0 ? Function::logical_and
+                                              : Function::bitwise_and;
+        condition = b.Call(both, DType::kBool, condition, NextComparison(b, subjects));
+      }
+      const uint32_t otherwise = b.Integer(0);
+      const uint32_t mask =
+          b.Make({.kind = StatementKind::kMask, .values = {condition, kNone, kNone}, .integer = 1});
+      uint32_t index = Below(4) == 0 ? Any(nodes) : Any(subjects);
+      if (Below(2) == 0) index = b.Add(index, b.Number(Below(7) - 3));
+      const uint32_t value = b.Load(1, index);
+      b.Store(0, b.Number(0), b.Make({.kind = StatementKind::kUnmask, .values = {mask, value, otherwise}}));
+    }
+    Kernel kernel = WithAllStored(b);
+    kernel.operands.push_back({DType::kInt64, Role::kRead});
+    return kernel;
+  }
+
+ private:
+  std::vector<uint32_t> NextNodes(BodyBuilder& b) {
     std::vector<uint32_t> nodes;
     const int64_t dimensions = 1 + Below(3);
     for (int64_t d = 0; d < dimensions; ++d)
       nodes.push_back(
           b.Dimension(Below(2) == 0 ? b.Size(static_cast<uint32_t>(Below(2))) : b.Number(1 + Below(7))));
     for (int64_t i = 3 + Below(10); i > 0; --i) nodes.push_back(NextNode(b, nodes));
-    // Each is used: its value is written at its place, where it may be outside.
+    return nodes;
+  }
+
+  // Each node is used: its value is written at its place, where it may be outside.
+  static Kernel WithAllStored(BodyBuilder& b) {
     for (uint32_t i = 0; i < b.body.indices.size(); ++i) b.Store(0, i, b.IndexValue(i));
     return {.operands = {{DType::kInt64, Role::kWritten}}, .sizes = 2, .bodies = {b.body}};
   }
 
- private:
+  uint32_t NextComparison(BodyBuilder& b, const std::vector<uint32_t>& nodes) {
+    constexpr Function kComparisons[] = {Function::lt, Function::le, Function::gt,
+                                         Function::ge, Function::eq, Function::ne};
+    const uint32_t index = b.IndexValue(Any(nodes)),
+                   other = Below(4) == 0 ? b.IndexValue(Any(nodes)) : b.Integer(Below(20) - 6);
+    const Function comparison = kComparisons[Below(6)];
+    return Below(2) == 0 ? b.Call(comparison, DType::kInt64, index, other)
+                         : b.Call(comparison, DType::kInt64, other, index);
+  }
+
   uint32_t Any(const std::vector<uint32_t>& nodes) {
     return nodes[static_cast<size_t>(Below(static_cast<int64_t>(nodes.size())))];
   }

@@ -57,7 +57,7 @@ class Chains {
 
   std::vector<Chain> All() const {
     return {GeluOfProduct(), BiasSiluProduct(), ResidualLayerNorm(), RmsNorm(), MaskedSoftmax(),
-            ColumnSums(),    TransposedAdd(),   GatherAdd(),         Sum()};
+            ColumnSums(),    TransposedAdd(),   GatherAdd(),         Sum(),     RmsNormRotary()};
   }
 
   // gelu(a * b + c) * d
@@ -150,6 +150,30 @@ class Chains {
     Chain chain = Made("gather_add", b, {kAll, kRows, kAll, kAll});
     chain.kernel.operands[1].type = DType::kInt64;
     return chain;
+  }
+  // y cos + rotate(y) sin, where y is the RMS norm of a, and the halves of a rotated row are exchanged, the
+  // first one with the other sign.
+  Chain RmsNormRotary() const {
+    BodyBuilder b;
+    const uint32_t column = Rows(b);
+    const uint32_t x = b.Load(0, At(b, column));
+    const uint32_t mean =
+        b.Call(Function::div, kF32, b.Reduce(Reduction::kSum, kF32, Mul(b, x, x)), b.Real(columns_));
+    const uint32_t scale = b.Call(Function::rsqrt, kF32, Add(b, mean, b.Real(1e-6)));
+    const uint32_t same = Mul(b, Mul(b, x, scale), b.Load(1, column));
+    const uint32_t place = b.IndexValue(column), half = b.Integer(columns_ / 2), zero = b.Real(0);
+    const auto rotated = [&](bool first) {
+      const uint32_t other = b.Add(column, b.Number((first ? 1 : -1) * (columns_ / 2)));
+      const uint32_t holds = b.Call(first ? Function::lt : Function::ge, DType::kInt64, place, half);
+      const uint32_t mask =
+          b.Make({.kind = StatementKind::kMask, .values = {holds, kNone, kNone}, .integer = first ? 3 : 2});
+      uint32_t value = Mul(b, b.Load(0, At(b, other)), scale);
+      if (first) value = b.Call(Function::neg, kF32, value);
+      return b.Make({.kind = StatementKind::kUnmask, .values = {mask, value, zero}});
+    };
+    const uint32_t both = Add(b, rotated(true), rotated(false));
+    b.Store(3, At(b, column), Add(b, same, Mul(b, both, b.Load(2, column))));
+    return Made("rms_norm_rotary", b, {kAll, kColumns, kColumns, kAll});
   }
   // the sum of a * b, in f32
   Chain Sum() const {

@@ -73,6 +73,33 @@ inline int64_t Evaluate(const Body& body, uint32_t at, const Place& place) {
   return values[at];
 }
 
+// The value of a statement that RandomKernels::NextMasked makes, of those before it; 0 of others.
+inline int64_t ValueOf(const Body& body, const Statement& s, std::span<const int64_t> values,
+                       const Place& place) {
+  if (s.kind == StatementKind::kConstant) return s.integer;
+  if (s.kind == StatementKind::kIndexValue) return Evaluate(body, s.index, place);
+  if (s.kind != StatementKind::kCall) return 0;
+  const int64_t a = values[s.values[0]], b = values[s.values[1]];
+  switch (s.function) {
+    case Function::lt:
+      return a < b;
+    case Function::le:
+      return a <= b;
+    case Function::gt:
+      return a > b;
+    case Function::ge:
+      return a >= b;
+    case Function::eq:
+      return a == b;
+    case Function::ne:
+      return a != b;
+    case Function::logical_or:
+      return a != 0 || b != 0;
+    default:  // the other two that combine conditions
+      return a != 0 && b != 0;
+  }
+}
+
 // Moves to the next position, the last dimension first. Returns false after the last one.
 inline bool Next(std::span<int64_t> iterators, std::span<const int64_t> extents) {
   for (size_t d = iterators.size(); d-- > 0;) {
