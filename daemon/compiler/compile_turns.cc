@@ -46,12 +46,12 @@ std::optional<uint64_t> CompileTurns::Start(uint64_t now_ns) {
   const Waiter nobody;
   const auto* next = static_cast<const decltype(waiting_)::value_type*>(nullptr);
   const Waiter* chosen = nullptr;
-  uint64_t least = std::numeric_limits<uint64_t>::max();
+  std::pair least(std::numeric_limits<uint64_t>::max(), true);
   const auto consider = [&](const auto& job, const Waiter& waiter) {
     if (!MayStart(waiter, now_ns)) return;
-    const uint64_t used = UsedNs(waiter.tenant, now_ns);
-    if (used >= least) return;
-    least = used;
+    const std::pair order(UsedNs(waiter.tenant, now_ns), waiter.is_ahead);
+    if (order >= least) return;
+    least = order;
     next = &job;
     chosen = &waiter;
   };

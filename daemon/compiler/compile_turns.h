@@ -1,6 +1,7 @@
 // The order in which clients' kernels are compiled. The next turn goes to the waiting tenant for which
 // compilations have taken least, so that one who defines kernels without end delays another's by about one
-// compilation. A tenant that comes back has no more than the others that wait: nothing is saved up.
+// compilation. A tenant that comes back has no more than the others that wait: nothing is saved up. Of a
+// tenant's jobs, those that sessions wait for come before those that are compiled ahead of calls.
 //
 // A compilation that takes longer than `patience_ns` is overdue. Others do not wait for it any more; the next
 // one of its session does, and those of its tenant if several of that one are overdue. A value; times are of
