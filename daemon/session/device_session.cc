@@ -16,7 +16,7 @@ using handles::Buffer;
 using stream::Queue;
 using wire::CommandKind;
 
-constexpr int kCommandsPerLook = 8;  // light commands between two looks at the clock
+constexpr int kCommandsPerLook = 8;     // light commands between two looks at the clock
 constexpr uint64_t kMaxPrepared = 128;  // kernels that wait to be compiled ahead of calls
 
 absl::Status Breach(const char* what) { return absl::InvalidArgumentError(what); }
@@ -405,7 +405,8 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::PrepareKernel(Bytes bytes)
   if (!kernel->refusal.ok() || ahead_owner_->pending() >= kMaxPrepared) return Outcome::kDone;
   command_.heavy = true;
   const auto call = kernel->calls->Find(prepare_.sizes, prepare_.elements);
-  if (call.ok()) state_.library->Prepare(**call, ahead_owner_.get());  // else the call is refused, and says why
+  if (call.ok())
+    state_.library->Prepare(**call, ahead_owner_.get());  // else the call is refused, and says why
   return Outcome::kDone;
 }
 

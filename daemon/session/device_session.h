@@ -193,6 +193,7 @@ class DeviceSession {
   stream::CopyStream copies_;
 
   wire::DecodedPrepare prepare_;  // scratch
+
   stream::Command command_;     // being run
   uint64_t sequence_ = 0;       // of the last command that was run
   uint32_t current_queue_ = 0;  // and its queue

@@ -148,7 +148,9 @@ absl::StatusOr<Readiness> KernelLibrary::Plan(const OpCall& call, Workspace work
   return impl_->Plan(call, workspace, launches, owner);
 }
 
-void KernelLibrary::Prepare(const ops::KernelOfCall& call, KernelOwner* owner) { impl_->Prepare(call, owner); }
+void KernelLibrary::Prepare(const ops::KernelOfCall& call, KernelOwner* owner) {
+  impl_->Prepare(call, owner);
+}
 
 KernelCounters KernelLibrary::counters() const { return impl_->cache().counters(); }
 

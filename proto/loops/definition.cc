@@ -100,8 +100,8 @@ absl::StatusOr<const DefinedCall*> CallCache::Find(const ops::Call& call) {
 absl::StatusOr<const DefinedCall*> CallCache::Find(std::span<const int64_t> sizes,
                                                    std::span<const int64_t> elements) {
   if (elements.size() != found_.elements.size())
-    return absl::InvalidArgumentError(absl::StrCat("the loop kernel has ", found_.elements.size(),
-                                                   " operands, not ", elements.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the loop kernel has ", found_.elements.size(), " operands, not ", elements.size()));
   if (!std::exchange(is_valid_, false) || !std::ranges::equal(sizes, found_.sizes) ||
       !std::ranges::equal(elements, found_.elements)) {
     found_.sizes.assign(sizes.begin(), sizes.end());

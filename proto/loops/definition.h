@@ -57,7 +57,8 @@ class CallCache {
   // Returns the call, which lives until the next one is found. `call` has the row `xpud::loop`; its kernel's
   // id is not looked at. Returns InvalidArgument if operands or sizes do not fit the kernel, or as CheckCall.
   absl::StatusOr<const DefinedCall*> Find(const ops::Call& call);
-  // Returns the call with these sizes and, of each operand, as many elements (scalars: 1). Errors as CheckCall.
+  // Returns the call with these sizes and, of each operand, as many elements (scalars: 1). Errors as
+  // CheckCall.
   absl::StatusOr<const DefinedCall*> Find(std::span<const int64_t> sizes, std::span<const int64_t> elements);
   const Definition& definition() const { return *found_.definition; }
 

@@ -191,7 +191,8 @@ absl::Status DecodePrepareKernel(std::span<const std::byte> bytes, DecodedPrepar
   PrepareKernelCommand command;
   if (!reader.Get(command)) return Broken("a command's size does not fit its kind");
   prepare.kernel = command.kernel;
-  for (const auto& [numbers, count] : {std::pair(&prepare.sizes, command.sizes), {&prepare.elements, command.operands}}) {
+  for (const auto& [numbers, count] :
+       {std::pair(&prepare.sizes, command.sizes), {&prepare.elements, command.operands}}) {
     const size_t size = count * sizeof(int64_t);
     const std::byte* const at = reader.Take(size);
     if (at == nullptr) return Broken("a command ends inside the sizes of a loop kernel's call");

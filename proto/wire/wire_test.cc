@@ -37,7 +37,8 @@ std::vector<std::byte> Define(uint32_t id, std::span<const std::byte> kernel, st
   return bytes;
 }
 
-std::vector<std::byte> Prepare(uint32_t id, std::span<const int64_t> sizes, std::span<const int64_t> elements) {
+std::vector<std::byte> Prepare(uint32_t id, std::span<const int64_t> sizes,
+                               std::span<const int64_t> elements) {
   std::vector<std::byte> bytes(*PrepareKernelBytes(sizes, elements), std::byte{0xff});
   EncodePrepareKernel(id, sizes, elements, 3, bytes.data());
   return bytes;
@@ -219,7 +220,8 @@ TEST(Wire, DefinitionsThatTheWireCannotCarryAreRefusedBeforeEncoding) {
 
 TEST(Wire, TheSizesOfACallThatFollowsArriveAsTheyWereSent) {
   constexpr size_t kMost = (kMaxCommandBytes - sizeof(PrepareKernelCommand)) / sizeof(int64_t);
-  for (const auto& [sizes, operands] : {std::pair<size_t, size_t>{0, 0}, {3, 0}, {0, 128}, {2, 5}, {1, kMost - 1}}) {
+  for (const auto& [sizes, operands] :
+       {std::pair<size_t, size_t>{0, 0}, {3, 0}, {0, 128}, {2, 5}, {1, kMost - 1}}) {
     const std::vector<int64_t> sent(sizes, -7), elements(operands, 9);
     const auto bytes = Prepare(77, sent, elements);
     CommandHeader header;

@@ -232,7 +232,8 @@ TEST_P(LoopKernels, AreCompiledBeforeTheFirstCallIfItIsNamed) {
     ASSERT_TRUE(queue_.PrepareKernel(kernels.back(), sizes, elements).ok());
   }
   ASSERT_TRUE(queue_.Synchronize().ok()) << "it waits for none of them";
-  EXPECT_TRUE(Within(std::chrono::seconds(20), [&] { return made() == before + kKernels; })) << made() - before;
+  EXPECT_TRUE(Within(std::chrono::seconds(20), [&] { return made() == before + kKernels; }))
+      << made() - before;
   const Tensor x = Upload({1, 2, 3}), y = Empty(3);
   for (const LoopKernel& kernel : kernels) {
     ASSERT_TRUE(Call(kernel.id(), {y.ref()}, {x.ref()}, {3}).ok());
@@ -243,7 +244,8 @@ TEST_P(LoopKernels, AreCompiledBeforeTheFirstCallIfItIsNamed) {
 }
 
 TEST_P(LoopKernels, ACallThatIsNamedButNotAllowedHasNoEffect) {
-  const LoopKernel kernel = Define(Scaled(), "scaled"), gather = Define(loops::testing::MaskedGather(), "gather");
+  const LoopKernel kernel = Define(Scaled(), "scaled"),
+                   gather = Define(loops::testing::MaskedGather(), "gather");
   using Numbers = std::vector<int64_t>;
   for (const auto& [sizes, elements] : {std::pair<Numbers, Numbers>{{-1}, {3, 1, 3}},
                                         {{}, {3, 1, 3}},

@@ -1,6 +1,6 @@
 // Clients of one claim that keep the compiler of loop kernels busy: with kernels without end, called or
-// compiled ahead of calls that never come, and with kernels that take LLVM long, or for ever. A client of another claim has its kernels compiled beside them.
-// And a compiler that is killed.
+// compiled ahead of calls that never come, and with kernels that take LLVM long, or for ever. A client of
+// another claim has its kernels compiled beside them. And a compiler that is killed.
 #include <chrono>
 #include <filesystem>
 #include <fstream>
