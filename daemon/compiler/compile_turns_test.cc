@@ -151,6 +151,23 @@ TEST_F(Turns, ForksAreBounded) {
   EXPECT_TRUE(turns_.Start(now_));
 }
 
+TEST_F(Turns, AFewTenantsWhoseKernelsHangLeavePlacesForOthers) {
+  const CompileTurns::Limits limits;
+  std::vector<std::shared_ptr<KernelOwner>> sessions;
+  for (int i = 0; i < 10; ++i)
+    for (uint64_t tenant = 10; tenant < 16; ++tenant) Add(sessions.emplace_back(Owner(tenant)));
+  for (int i = 0; i < 100; ++i) {
+    turns_.Start(now_);
+    now_ += kPatienceNs;
+  }
+  EXPECT_GE(turns_.running(), limits.overdue_many);
+  EXPECT_LT(turns_.running(), limits.overdue);
+  for (int i = 0; i < 10; ++i) {
+    const uint64_t other = Add(b_);
+    EXPECT_EQ(Run(kMs), other);
+  }
+}
+
 TEST_F(Turns, AJobThatAnotherTenantWantsTooComesInItsTurn) {
   for (int i = 0; i < 3; ++i) Add(a_);
   const uint64_t wanted = Add(a_);
