@@ -166,7 +166,9 @@ TEST_F(Compiles, AFloodOfKernelsDelaysAnotherClaimLittle) {
 TEST_F(Compiles, AFloodOfKernelsThatAreNeverCalledIsBoundedAndDelaysAnotherClaimLittle) {
   constexpr uint64_t kMaxPrepared = 128;  // of a session
   const std::string flood = Claim("prepares"), other = Claim("calls");
-  Definer hostile(flood), same_claim(flood);
+  auto ended = std::make_unique<Definer>(flood);
+  Definer& hostile = *ended;
+  Definer same_claim(flood);
   int number = 0;
   const auto prepare = [&](uint64_t kernels) {
     for (uint64_t i = 0; i < kernels; ++i) {
@@ -192,6 +194,9 @@ TEST_F(Compiles, AFloodOfKernelsThatAreNeverCalledIsBoundedAndDelaysAnotherClaim
   EXPECT_TRUE(same_claim.Run(Quick(400000)).ok());
   EXPECT_LT(SecondsSince(began), kMaxDelaySeconds);
   EXPECT_FALSE(hostile.closed());
+  ended.reset();
+  EXPECT_TRUE(e2e::Within(seconds(10), [&] { return Status().daemon().compiler().waiting() == 0; }))
+      << "what waited for its calls is not compiled";
   innocent_.ExpectUnharmed();
 }
 

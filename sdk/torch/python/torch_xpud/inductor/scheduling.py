@@ -17,6 +17,7 @@ from torch.utils._sympy.symbol import SymT
 
 from .kernel_bytes import MAX_ARGUMENTS, MAX_BODIES, MAX_DIMENSIONS, MAX_STATEMENTS, Body, IndexOp, Kernel, TooLarge
 from .ops_handler import KernelBuilder, LoopOps, NeedsOwnBody, Unsupported
+from .runtime import loop_kernel
 
 log = logging.getLogger(__name__)
 _PROGRESS_INTERVAL = 5.0  # seconds
@@ -251,13 +252,13 @@ def _operators(nodes):
 
 
 def _first_call(kernel, device):
-    """Returns the arguments of `loop_kernel` for the kernel's first call, if its sizes do not depend on data."""
+    """Returns the arguments of `loop_kernel` for the kernel's first call; none if its sizes depend on data."""
     try:
         sizes = [_hint(size) for size in kernel.sizes]
         elements = [1 if operand.is_scalar else _extent(V.graph.try_get_buffer(operand.argument).get_layout()) for operand in kernel.operands]
     except (AttributeError, NotImplementedError, _Unknown):  # a buffer without a layout
-        return ""
-    return f", {device.index or 0}, {sizes}, {elements}"
+        return ()
+    return device.index or 0, sizes, elements
 
 
 def _extent(layout):
@@ -388,7 +389,9 @@ class Scheduling(BaseScheduling):
         origins, detailed = get_kernel_metadata(nodes, wrapper)
         text = "\n".join(f"#   {line}" for line in kernel.text().splitlines())
         call = _first_call(kernel, nodes[0].get_device())
-        wrapper.define_kernel(name, f"loop_kernel({kernel.bytes!r}, {name!r}, [{scalars}]{call})", f"{origins}\n{detailed}\n{text}", gpu=False)
+        loop_kernel(kernel.bytes, name, kernel.scalar_types(), *call)  # the daemon compiles while the next kernel is written
+        arguments = "".join(f", {argument}" for argument in call)
+        wrapper.define_kernel(name, f"loop_kernel({kernel.bytes!r}, {name!r}, [{scalars}]{arguments})", f"{origins}\n{detailed}\n{text}", gpu=False)
         return name
 
     def codegen_sync(self):
