@@ -124,14 +124,16 @@ TEST_F(Desk, AHangEndsWithItsClient) {
 }
 
 TEST_F(Desk, ThreadsAskJoinAndLookWhileItStops) {
-  constexpr int kThreads = 4, kJobs = 40;
+  constexpr int kThreads = 4, kJobs = 100;
+  constexpr uint64_t kJoined = 10;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kJobs; ++i) {
         auto owner = std::make_shared<KernelOwner>(static_cast<uint64_t>(t) + 1, i % 2 == 0);
         const uint64_t job = client_->Ask(owner, std::to_string(t * kJobs + i));
-        if (i % 4 != 0) desk_->Join(job, {innocent_, innocent_->tenant()});
+        for (uint64_t other = job; other + kJoined > job && other > 0; --other)  // other threads' jobs, too
+          desk_->Join(other, {innocent_, innocent_->tenant()});
         EXPECT_EQ(desk_->state().failed, 0u);
       }
     });
