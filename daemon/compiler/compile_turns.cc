@@ -46,12 +46,12 @@ std::optional<uint64_t> CompileTurns::Start(uint64_t now_ns) {
   const Waiter nobody;
   const auto* next = static_cast<const decltype(waiting_)::value_type*>(nullptr);
   const Waiter* chosen = nullptr;
-  uint64_t least = std::numeric_limits<uint64_t>::max();
+  std::pair least(std::numeric_limits<uint64_t>::max(), true);
   const auto consider = [&](const auto& job, const Waiter& waiter) {
-    if (!MayStart(waiter, now_ns)) return;
-    const uint64_t used = UsedNs(waiter.tenant, now_ns);
-    if (used >= least) return;
-    least = used;
+    if (!MayStart(waiter, overdue, now_ns)) return;
+    const std::pair order(UsedNs(waiter.tenant, now_ns), waiter.is_ahead);
+    if (order >= least) return;
+    least = order;
     next = &job;
     chosen = &waiter;
   };
@@ -90,7 +90,7 @@ size_t CompileTurns::Overdue(uint64_t now_ns) const {
       std::ranges::count_if(running_, [&](const auto& job) { return IsOverdue(job.second, now_ns); }));
 }
 
-bool CompileTurns::MayStart(const Waiter& waiter, uint64_t now_ns) const {
+bool CompileTurns::MayStart(const Waiter& waiter, size_t overdue, uint64_t now_ns) const {
   size_t of_tenant = 0;
   for (const auto& [job, one] : running_) {
     if (one.waiter.tenant != waiter.tenant || !IsOverdue(one, now_ns)) continue;
@@ -98,7 +98,7 @@ bool CompileTurns::MayStart(const Waiter& waiter, uint64_t now_ns) const {
     if (!owner.owner_before(waiter.owner) && !waiter.owner.owner_before(owner)) return false;
     ++of_tenant;
   }
-  return of_tenant < limits_.overdue_of_tenant;
+  return of_tenant < (overdue < limits_.overdue_many ? limits_.overdue_of_tenant : 1);
 }
 
 // With what runs.

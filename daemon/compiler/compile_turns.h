@@ -1,10 +1,11 @@
 // The order in which clients' kernels are compiled. The next turn goes to the waiting tenant for which
 // compilations have taken least, so that one who defines kernels without end delays another's by about one
-// compilation. A tenant that comes back has no more than the others that wait: nothing is saved up.
+// compilation. A tenant that comes back has no more than the others that wait: nothing is saved up. Of a
+// tenant's jobs, those that sessions wait for come before those that are compiled ahead of calls.
 //
 // A compilation that takes longer than `patience_ns` is overdue. Others do not wait for it any more; the next
-// one of its session does, and those of its tenant if several of that one are overdue. A value; times are of
-// a monotonic clock.
+// one of its session does, and those of its tenant if several of that one are overdue, or if many are in all,
+// so that a few tenants do not take the places of the others. A value; times are of a monotonic clock.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +26,7 @@ class CompileTurns {
     size_t at_once = 1;            // that are not overdue
     size_t overdue = 16;           // in addition; while there are so many, nothing starts
     size_t overdue_of_tenant = 4;  // while there are so many, nothing of the tenant starts
+    size_t overdue_many = 8;       // while there are so many in all, nothing of a tenant starts that has one
     uint64_t patience_ns = kCompilePatienceNs;
   };
   using Waiter = kernels::CompileService::Waiter;
@@ -62,7 +64,7 @@ class CompileTurns {
   bool IsOverdue(const Running& one, uint64_t now_ns) const {
     return now_ns - one.began_ns >= limits_.patience_ns;
   }
-  bool MayStart(const Waiter& waiter, uint64_t now_ns) const;
+  bool MayStart(const Waiter& waiter, size_t overdue, uint64_t now_ns) const;
   uint64_t UsedNs(uint64_t tenant, uint64_t now_ns) const;
   void ForgetTenants();
 

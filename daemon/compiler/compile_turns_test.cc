@@ -20,9 +20,11 @@ class Turns : public ::testing::Test {
  protected:
   explicit Turns(const CompileTurns::Limits& limits = {}) : turns_(limits) {}
 
-  static std::shared_ptr<KernelOwner> Owner(uint64_t tenant) { return std::make_shared<KernelOwner>(tenant); }
+  static std::shared_ptr<KernelOwner> Owner(uint64_t tenant, bool is_ahead = false) {
+    return std::make_shared<KernelOwner>(tenant, is_ahead);
+  }
   static CompileTurns::Waiter WaiterOf(const std::shared_ptr<KernelOwner>& owner) {
-    return {owner, owner->tenant()};
+    return {owner, owner->tenant(), owner->is_ahead()};
   }
   uint64_t Add(const std::shared_ptr<KernelOwner>& owner) {
     turns_.Add(++last_, {WaiterOf(owner)});
@@ -50,6 +52,20 @@ TEST_F(Turns, OfOneTenantComeInTheOrderOfArrival) {
   EXPECT_EQ(Run(kMs), 0u);
   EXPECT_EQ(a_->compile_ns(), 2 * kMs);
   EXPECT_EQ(other_session->compile_ns(), kMs);
+}
+
+TEST_F(Turns, OfOneTenantWhatCallsWaitForComesBeforeWhatIsCompiledAhead) {
+  const auto ahead = Owner(a_->tenant(), true), ahead_of_b = Owner(b_->tenant(), true);
+  const uint64_t first = Add(ahead), second = Add(ahead), called = Add(a_), third = Add(ahead);
+  EXPECT_EQ(Run(10 * kMs), called);
+  turns_.Join(third, WaiterOf(a_));
+  EXPECT_EQ(Run(10 * kMs), third) << "a call waits for it, too";
+  const uint64_t of_b = Add(ahead_of_b), called_later = Add(a_);
+  EXPECT_EQ(Run(100 * kMs), of_b) << "tenants share the time, whatever it is for";
+  EXPECT_EQ(Run(kMs), called_later);
+  EXPECT_EQ(Run(kMs), first);
+  EXPECT_EQ(Run(kMs), second);
+  EXPECT_EQ(ahead->compile_ns(), 2 * kMs);
 }
 
 TEST_F(Turns, AFloodDelaysAnotherTenantByOneCompilation) {
@@ -133,6 +149,23 @@ TEST_F(Turns, ForksAreBounded) {
   EXPECT_EQ(turns_.running(), limits.overdue);
   turns_.End(1, now_);
   EXPECT_TRUE(turns_.Start(now_));
+}
+
+TEST_F(Turns, AFewTenantsWhoseKernelsHangLeavePlacesForOthers) {
+  const CompileTurns::Limits limits;
+  std::vector<std::shared_ptr<KernelOwner>> sessions;
+  for (int i = 0; i < 10; ++i)
+    for (uint64_t tenant = 10; tenant < 16; ++tenant) Add(sessions.emplace_back(Owner(tenant)));
+  for (int i = 0; i < 100; ++i) {
+    turns_.Start(now_);
+    now_ += kPatienceNs;
+  }
+  EXPECT_GE(turns_.running(), limits.overdue_many);
+  EXPECT_LT(turns_.running(), limits.overdue);
+  for (int i = 0; i < 10; ++i) {
+    const uint64_t other = Add(b_);
+    EXPECT_EQ(Run(kMs), other);
+  }
 }
 
 TEST_F(Turns, AJobThatAnotherTenantWantsTooComesInItsTurn) {

@@ -73,6 +73,8 @@ const char* NameOf(CommandKind kind) {
       return "define kernel";
     case CommandKind::kForgetKernel:
       return "forget kernel";
+    case CommandKind::kPrepareKernel:
+      return "prepare kernel";
   }
   return "unknown";
 }

@@ -16,7 +16,8 @@ using handles::Buffer;
 using stream::Queue;
 using wire::CommandKind;
 
-constexpr int kCommandsPerLook = 8;  // light commands between two looks at the clock
+constexpr int kCommandsPerLook = 8;     // light commands between two looks at the clock
+constexpr uint64_t kMaxPrepared = 128;  // kernels that wait to be compiled ahead of calls
 
 absl::Status Breach(const char* what) { return absl::InvalidArgumentError(what); }
 
@@ -47,6 +48,7 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
       reader_(*transport_),
       buffers_(space, session_->peer().tenant),
       kernel_owner_(kernels::KernelOwner::Create(session_->peer().tenant.Text())),
+      ahead_owner_(kernels::KernelOwner::Create(session_->peer().tenant.Text(), /*is_ahead=*/true)),
       memories_(*state.device, session_->id()),
       errors_(*transport_, counters_),
       announcer_(queues_, *transport_, busy_queues_, state.device->properties().synchronous),
@@ -83,7 +85,7 @@ absl::Status DeviceSession::OpenQueue(uint32_t id) {
 // zeroing of its memory, may still be in flight.
 bool DeviceSession::End() {
   reader_.Drop();
-  counters_.compile_ns = kernel_owner_->compile_ns();
+  counters_.compile_ns = kernel_owner_->compile_ns() + ahead_owner_->compile_ns();
   if (abandoned_) return true;
   if (!std::exchange(ending_, true)) {
     bool failed = false;
@@ -150,7 +152,7 @@ absl::StatusOr<bool> DeviceSession::HoldBack(uint64_t now_ns, bool waits) {
 absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns,
                                                            const stream::InFlightWindow& window) {
   const uint64_t start = NowNs();
-  counters_.compile_ns = kernel_owner_->compile_ns();
+  counters_.compile_ns = kernel_owner_->compile_ns() + ahead_owner_->compile_ns();
   if (std::exchange(tenant_waits_, false)) progress_ns_ = start;
   Poll();
   if (transport_->TakeWaitRequest() != 0) announcer_.ClientWaits();
@@ -309,6 +311,8 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::RunCommand(const wire::Com
       return DefineKernel(bytes, queue);
     case CommandKind::kForgetKernel:
       return ForgetKernel(bytes);
+    case CommandKind::kPrepareKernel:
+      return PrepareKernel(bytes);
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("a command of unknown kind ", static_cast<int>(header.kind)));
@@ -388,6 +392,21 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::ForgetKernel(Bytes bytes) 
   wire::ForgetKernelCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   RETURN_IF_ERROR(kernels_.Forget(command.kernel));
+  return Outcome::kDone;
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::PrepareKernel(Bytes bytes) {
+  RETURN_IF_ERROR(wire::DecodePrepareKernel(bytes, prepare_));
+  const handles::KernelTable::Kernel* const kernel = kernels_.Find(prepare_.kernel);
+  if (kernel == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("loop kernel ", prepare_.kernel, " was prepared, which is not defined"));
+  }
+  if (!kernel->refusal.ok() || ahead_owner_->pending() >= kMaxPrepared) return Outcome::kDone;
+  command_.heavy = true;
+  const auto call = kernel->calls->Find(prepare_.sizes, prepare_.elements);
+  if (call.ok())
+    state_.library->Prepare(**call, ahead_owner_.get());  // else the call is refused, and says why
   return Outcome::kDone;
 }
 

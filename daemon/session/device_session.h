@@ -4,6 +4,7 @@
 // device's lane. REQUIRES: the lane's thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -29,6 +30,7 @@
 #include "daemon/tenant/time_grant.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/commands.h"
+#include "proto/wire/decode.h"
 
 namespace xpud::session {
 
@@ -97,8 +99,9 @@ class DeviceSession {
   uint64_t peak_bytes() const { return memory_.peak_bytes(); }
   size_t buffer_count() const { return buffers_.live(); }
   int queue_count() const { return queues_.count(); }
-  // Kernels of this client that wait to be compiled, or are being compiled.
-  uint64_t kernels_pending() const { return kernel_owner_->pending(); }
+  // Kernels of this client that wait to be compiled, or are being compiled. Those that a call waits for are
+  // usually among those that were started ahead.
+  uint64_t kernels_pending() const { return std::max(kernel_owner_->pending(), ahead_owner_->pending()); }
   // The last Run that worked, on the steady clock.
   uint64_t slice_began_ns() const { return meter_.began_ns(); }
   uint64_t slice_ended_ns() const { return meter_.ended_ns(); }
@@ -153,6 +156,7 @@ class DeviceSession {
   absl::StatusOr<Outcome> ReleaseMemory(Bytes bytes);
   absl::StatusOr<Outcome> DefineKernel(Bytes bytes, const stream::Queue& queue);
   absl::StatusOr<Outcome> ForgetKernel(Bytes bytes);
+  absl::StatusOr<Outcome> PrepareKernel(Bytes bytes);
   absl::StatusOr<Outcome> CreateQueue(Bytes bytes, uint32_t id);
   absl::StatusOr<Outcome> DestroyQueue(Bytes bytes, stream::Queue& queue);
   absl::StatusOr<Outcome> Timestamp(Bytes bytes, stream::Queue& queue);
@@ -177,7 +181,7 @@ class DeviceSession {
   CommandReader reader_;
   handles::BufferTable buffers_;
   handles::KernelTable kernels_;
-  const std::shared_ptr<kernels::KernelOwner> kernel_owner_;
+  const std::shared_ptr<kernels::KernelOwner> kernel_owner_, ahead_owner_;
   handles::DeviceHostMemories memories_;
   stream::QueueErrors errors_;
   stream::QueueTable queues_;
@@ -187,6 +191,8 @@ class DeviceSession {
   stream::Memory memory_;
   stream::OpStream ops_;
   stream::CopyStream copies_;
+
+  wire::DecodedPrepare prepare_;  // scratch
 
   stream::Command command_;     // being run
   uint64_t sequence_ = 0;       // of the last command that was run

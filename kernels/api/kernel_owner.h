@@ -1,5 +1,6 @@
 // For whom kernels are planned: a client's session on a device. Kernels that are made of what clients send
-// are compiled in its tenant's turn. Any thread.
+// are compiled in its tenant's turn. A session is two owners: one for its calls, which wait, and one for what
+// is compiled ahead of them. Any thread.
 #pragma once
 
 #include <atomic>
@@ -14,13 +15,15 @@ namespace xpud::kernels {
 class KernelOwner : public std::enable_shared_from_this<KernelOwner> {
  public:
   // `tenant`: Tenant::Text.
-  static std::shared_ptr<KernelOwner> Create(std::string_view tenant) {
-    return std::make_shared<KernelOwner>(absl::Hash<std::string_view>()(tenant) | 1);
+  static std::shared_ptr<KernelOwner> Create(std::string_view tenant, bool is_ahead = false) {
+    return std::make_shared<KernelOwner>(absl::Hash<std::string_view>()(tenant) | 1, is_ahead);
   }
-  explicit KernelOwner(uint64_t tenant) : tenant_(tenant) {}
+  explicit KernelOwner(uint64_t tenant, bool is_ahead = false) : tenant_(tenant), is_ahead_(is_ahead) {}
 
   // A number of the tenant in this process, not 0.
   uint64_t tenant() const { return tenant_; }
+  // Whether nothing waits for its kernels yet. Those of the tenant's calls are compiled before them.
+  bool is_ahead() const { return is_ahead_; }
   // Kernels that wait for their turn or are being compiled.
   uint64_t pending() const { return pending_.load(std::memory_order_relaxed); }
   // How long compilations took in its turns.
@@ -33,6 +36,7 @@ class KernelOwner : public std::enable_shared_from_this<KernelOwner> {
 
  private:
   const uint64_t tenant_;
+  const bool is_ahead_;
   std::atomic<uint64_t> pending_{0}, compile_ns_{0};
 };
 

@@ -26,6 +26,8 @@ class Planner {
   virtual ~Planner() = default;
   // See KernelLibrary::Plan; `launches` is empty on entry.
   virtual absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) = 0;
+  // See KernelLibrary::Prepare.
+  virtual void Prepare(const ops::KernelOfCall&) {}
 };
 
 }  // namespace xpud::kernels

@@ -16,10 +16,11 @@ namespace xpud::kernels {
 
 class CompileService {
  public:
-  // The session that waits for a kernel. It may end meanwhile.
+  // The session that waits for a kernel, or will need it. It may end meanwhile.
   struct Waiter {
     std::weak_ptr<KernelOwner> owner;
     uint64_t tenant = 0;
+    bool is_ahead = false;  // KernelOwner::is_ahead
   };
   // The code and how long it took, or why there is none. Aborted: the compilation was ended from outside or
   // crashed; the next request compiles again. Cancelled: all waiters have ended.

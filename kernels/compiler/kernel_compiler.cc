@@ -179,7 +179,7 @@ void KernelCompiler::AddWaiter(Entry& entry, KernelOwner& owner) {
   for (const CompileService::Waiter& waiter : entry.waiters)
     if (waiter.owner.lock().get() == &owner) return;
   owner.AddPending(1);
-  entry.waiters.push_back({owner.weak_from_this(), owner.tenant()});
+  entry.waiters.push_back({owner.weak_from_this(), owner.tenant(), owner.is_ahead()});
   if (entry.job != 0) elsewhere_->Join(entry.job, entry.waiters.back());
 }
 

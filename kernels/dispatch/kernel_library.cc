@@ -70,6 +70,11 @@ class KernelLibrary::Impl {
     return readiness;
   }
 
+  void Prepare(const ops::KernelOfCall& call, KernelOwner* owner) {
+    cache_.ServeFor(owner);
+    Of(ops::Family::kLoop).Prepare(call);
+  }
+
   KernelCache& cache() { return cache_; }
 
  private:
@@ -141,6 +146,10 @@ absl::StatusOr<std::unique_ptr<KernelLibrary>> KernelLibrary::Create(const Optio
 absl::StatusOr<Readiness> KernelLibrary::Plan(const OpCall& call, Workspace workspace, LaunchList& launches,
                                               KernelOwner* owner) {
   return impl_->Plan(call, workspace, launches, owner);
+}
+
+void KernelLibrary::Prepare(const ops::KernelOfCall& call, KernelOwner* owner) {
+  impl_->Prepare(call, owner);
 }
 
 KernelCounters KernelLibrary::counters() const { return impl_->cache().counters(); }

@@ -69,6 +69,10 @@ class KernelLibrary {
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches,
                                  KernelOwner* owner = nullptr);
 
+  // Starts to compile what a call of a loop kernel will need whose buffers are aligned as new ones are, in
+  // `owner`'s turn. Waits for nothing. The call returns the error of what cannot be compiled.
+  void Prepare(const ops::KernelOfCall& call, KernelOwner* owner = nullptr);
+
   // Waits until all kernels that Plan has requested are compiled. For tests and for warming up.
   void WaitForCompiles();
 

@@ -364,9 +364,12 @@ class LoopPlanner : public Planner {
   explicit LoopPlanner(KernelCache& cache) : cache_(cache) {}
 
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
+  void Prepare(const ops::KernelOfCall& call) override;
 
  private:
   std::shared_ptr<const LoopPlan> Make(const loops::DefinedCall& call, bool may_use_blocks) const;
+  // Returns the one for aligned buffers.
+  const LoopPlan& AlignedPlanOf(const loops::DefinedCall& call);
   // Returns the one whose alignments the call has.
   const LoopPlan& PlanOf(const loops::DefinedCall& call);
 
@@ -383,15 +386,24 @@ std::shared_ptr<const LoopPlan> LoopPlanner::Make(const loops::DefinedCall& call
   return plan;
 }
 
-const LoopPlan& LoopPlanner::PlanOf(const loops::DefinedCall& call) {
+const LoopPlan& LoopPlanner::AlignedPlanOf(const loops::DefinedCall& call) {
   if (call.plan == nullptr) call.plan = Make(call, true);
-  const auto& plan = *static_cast<const LoopPlan*>(call.plan.get());
+  return *static_cast<const LoopPlan*>(call.plan.get());
+}
+
+const LoopPlan& LoopPlanner::PlanOf(const loops::DefinedCall& call) {
+  const LoopPlan& plan = AlignedPlanOf(call);
   for (size_t i = 0; i < plan.alignments.size(); ++i) {
     if (reinterpret_cast<uintptr_t>(arguments_.buffers[i]) % plan.alignments[i] == 0) continue;
     if (plan.without_blocks == nullptr) plan.without_blocks = Make(call, false);
     return *plan.without_blocks;
   }
   return plan;
+}
+
+void LoopPlanner::Prepare(const ops::KernelOfCall& call) {
+  for (const LoopPlan::Body& body : AlignedPlanOf(static_cast<const loops::DefinedCall&>(call)).bodies)
+    (void)cache_.Find(skeleton_, body.key);  // an error is kept for the call
 }
 
 absl::StatusOr<Readiness> LoopPlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {

@@ -91,6 +91,22 @@ TEST_F(LoopTest, Softmax) {
   }
 }
 
+TEST_F(LoopTest, WhatIsPreparedIsCompiledOnceAndRuns) {
+  TestTensor in = Random(DType::kBFloat16, 9 * 300, 1), out(DType::kBFloat16, {9 * 300});
+  const LoopCall call(loops::testing::Softmax(), {9, 300}, {&in, &out});
+  ASSERT_TRUE(call.refused().ok()) << call.refused();
+  const uint64_t before = library_->counters().compiled;
+  library_->Prepare(*call.call().kernel);
+  library_->WaitForCompiles();
+  EXPECT_EQ(library_->counters().compiled, before + 1);
+  LaunchList launches;
+  const auto workspace = [](size_t) -> absl::StatusOr<void*> { return nullptr; };
+  EXPECT_EQ(*library_->Plan(call.call(), workspace, launches), Readiness::kReady);
+  library_->Prepare(*call.call().kernel);
+  library_->WaitForCompiles();
+  EXPECT_EQ(library_->counters().compiled, before + 1);
+}
+
 TEST_F(LoopTest, Chains) {
   for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
     for (const auto& [rows, columns] :

@@ -76,7 +76,7 @@ absl::StatusOr<const DefinedCall*> CallCache::Find(const ops::Call& call) {
         absl::StrCat("the loop kernel has ", found_.updated.size(), " outputs and ",
                      kernel.operands.size() - found_.updated.size(), " inputs, not ", call.outputs.size(),
                      " and ", call.inputs.size()));
-  bool same = is_valid_;
+  bool same = std::exchange(is_valid_, false);  // until the call is found: a refused one leaves some elements
   size_t outputs = 0, inputs = 0;
   for (uint32_t i = 0; i < kernel.operands.size(); ++i) {
     const Operand& declared = kernel.operands[i];
@@ -88,16 +88,37 @@ absl::StatusOr<const DefinedCall*> CallCache::Find(const ops::Call& call) {
   const ops::Integers sizes = ops::Read<ops::LoopCall>(call).sizes;
   same &= sizes.size() == found_.sizes.size();
   for (size_t i = 0; same && i < sizes.size(); ++i) same = sizes[i] == found_.sizes[i];
-  if (same) return &found_;
-  is_valid_ = false;
+  if (!same) {
+    found_.sizes.clear();
+    for (size_t i = 0; i < sizes.size(); ++i) found_.sizes.push_back(sizes[i]);
+    RETURN_IF_ERROR(Prove());
+  }
+  is_valid_ = true;
+  return &found_;
+}
+
+absl::StatusOr<const DefinedCall*> CallCache::Find(std::span<const int64_t> sizes,
+                                                   std::span<const int64_t> elements) {
+  if (elements.size() != found_.elements.size())
+    return absl::InvalidArgumentError(
+        absl::StrCat("the loop kernel has ", found_.elements.size(), " operands, not ", elements.size()));
+  if (!std::exchange(is_valid_, false) || !std::ranges::equal(sizes, found_.sizes) ||
+      !std::ranges::equal(elements, found_.elements)) {
+    found_.sizes.assign(sizes.begin(), sizes.end());
+    found_.elements.assign(elements.begin(), elements.end());
+    RETURN_IF_ERROR(Prove());
+  }
+  is_valid_ = true;
+  return &found_;
+}
+
+absl::Status CallCache::Prove() {
+  const Kernel& kernel = found_.definition->kernel();
   found_.plan = nullptr;
-  found_.sizes.clear();
-  for (size_t i = 0; i < sizes.size(); ++i) found_.sizes.push_back(sizes[i]);
   ASSIGN_OR_RETURN(found_.info, CheckCall(kernel, found_.definition->info(), found_.sizes, found_.elements));
   found_.operations = found_.info.operations;
   found_.reports = MayReport(kernel, found_.info);
-  is_valid_ = true;
-  return &found_;
+  return absl::OkStatus();
 }
 
 }  // namespace xpud::loops

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,11 +57,17 @@ class CallCache {
   // Returns the call, which lives until the next one is found. `call` has the row `xpud::loop`; its kernel's
   // id is not looked at. Returns InvalidArgument if operands or sizes do not fit the kernel, or as CheckCall.
   absl::StatusOr<const DefinedCall*> Find(const ops::Call& call);
+  // Returns the call with these sizes and, of each operand, as many elements (scalars: 1). Errors as
+  // CheckCall.
+  absl::StatusOr<const DefinedCall*> Find(std::span<const int64_t> sizes, std::span<const int64_t> elements);
   const Definition& definition() const { return *found_.definition; }
 
  private:
+  // Checks found_'s sizes and elements, which are new.
+  absl::Status Prove();
+
   DefinedCall found_;
-  bool is_valid_ = false;
+  bool is_valid_ = false;  // whether found_ has been checked as it is
 };
 
 // The kernel's operand that an operand of a call is, and back: outputs are those that the kernel writes, in

@@ -15,7 +15,7 @@ namespace xpud::wire {
 
 // The range of protocol versions that this source speaks; the daemon picks the highest that both know.
 inline constexpr uint16_t kOldestVersion = 5;
-inline constexpr uint16_t kNewestVersion = 9;
+inline constexpr uint16_t kNewestVersion = 10;
 
 inline constexpr size_t kMaxCommandBytes = 64 << 10;
 inline constexpr size_t kMaxInlineUploadBytes = 2048;
@@ -46,6 +46,7 @@ enum class CommandKind : uint8_t {
   kRange = 16,         // from version 7 on
   kDefineKernel = 17,  // from version 9 on, as kForgetKernel
   kForgetKernel = 18,
+  kPrepareKernel = 19,  // from version 10 on
 };
 
 constexpr uint32_t PadTo8(size_t bytes) { return static_cast<uint32_t>((bytes + 7) & ~size_t{7}); }
@@ -171,6 +172,17 @@ struct ForgetKernelCommand {  // the id is free again
   uint32_t reserved;
 };
 
+// Has a loop kernel compiled for a call that will follow, and waits for nothing. Followed by the call's
+// `sizes` sizes and, of each operand of the kernel, its number of elements (scalars: 1), 8 bytes each. A
+// hint: one that does not fit the kernel, or that comes while many kernels wait, has no effect.
+struct PrepareKernelCommand {
+  CommandHeader header;
+  uint32_t kernel;
+  uint16_t sizes;
+  uint16_t operands;
+};
+inline constexpr uint64_t kMaxElements = uint64_t{1} << 56;  // of an operand
+
 // Followed by:
 // - for a family with tensor lists, the length of each as a u16, outputs' lists first, padded to 8 bytes;
 // - the operands: outputs, then inputs, those of a list one after the other;
@@ -208,7 +220,8 @@ static_assert(sizeof(CopyCommand) == 48 && sizeof(CreateQueueCommand) == 16 &&
               sizeof(TimestampCommand) == 16);
 static_assert(sizeof(RangeCommand) == 16 && sizeof(ReserveCommand) == 16 && sizeof(WaitCommand) == 24 &&
               sizeof(ClearErrorCommand) == 16);
-static_assert(sizeof(DefineKernelCommand) == 24 && sizeof(ForgetKernelCommand) == 16);
+static_assert(sizeof(DefineKernelCommand) == 24 && sizeof(ForgetKernelCommand) == 16 &&
+              sizeof(PrepareKernelCommand) == 16);
 static_assert(sizeof(ExecuteCommand) == 16 && offsetof(ExecuteCommand, inputs) == 14);
 static_assert(sizeof(OperandHeader) == 8 && offsetof(OperandHeader, buffer) == 4);
 static_assert(std::is_trivially_copyable_v<ExecuteCommand> && std::is_trivially_copyable_v<CopyCommand>);

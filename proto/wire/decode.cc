@@ -44,7 +44,7 @@ T Load(const std::byte* at) {
 // and the offset, stay far below 2^63.
 template <typename Dim>
 bool GetDims(const std::byte* at, DecodedOperand& operand) {
-  constexpr uint64_t kLimit = uint64_t{1} << 56;
+  constexpr uint64_t kLimit = kMaxElements;
   uint64_t elements = 1;
   bool fits = operand.offset <= kLimit;
   for (size_t d = operand.rank; d-- > 0;) {
@@ -184,6 +184,24 @@ absl::Status DecodeDefineKernel(std::span<const std::byte> bytes, DefineKernelCo
   kernel = {at, command.bytes};
   name = {at + command.bytes, command.name_bytes};
   return absl::OkStatus();
+}
+
+absl::Status DecodePrepareKernel(std::span<const std::byte> bytes, DecodedPrepare& prepare) {
+  Reader reader(bytes);
+  PrepareKernelCommand command;
+  if (!reader.Get(command)) return Broken("a command's size does not fit its kind");
+  prepare.kernel = command.kernel;
+  for (const auto& [numbers, count] :
+       {std::pair(&prepare.sizes, command.sizes), {&prepare.elements, command.operands}}) {
+    const size_t size = count * sizeof(int64_t);
+    const std::byte* const at = reader.Take(size);
+    if (at == nullptr) return Broken("a command ends inside the sizes of a loop kernel's call");
+    numbers->resize(count);
+    if (count > 0) std::memcpy(numbers->data(), at, size);
+  }
+  for (const int64_t elements : prepare.elements)
+    if (static_cast<uint64_t>(elements) > kMaxElements) return Broken("an operand has too many elements");
+  return !reader.AtEnd() ? Broken("bytes trail the sizes of a loop kernel's call") : absl::OkStatus();
 }
 
 absl::Status DecodeExecute(std::span<const std::byte> bytes, DecodedExecute& execute) {

@@ -66,6 +66,14 @@ absl::Status DecodeRange(std::span<const std::byte> bytes, std::string_view& nam
 absl::Status DecodeDefineKernel(std::span<const std::byte> bytes, DefineKernelCommand& command,
                                 std::string_view& kernel, std::string_view& name);
 
+// A loop kernel's call that will follow. Its vectors keep their storage.
+struct DecodedPrepare {
+  uint32_t kernel = 0;
+  std::vector<int64_t> sizes;     // any numbers
+  std::vector<int64_t> elements;  // 0 to kMaxElements
+};
+absl::Status DecodePrepareKernel(std::span<const std::byte> bytes, DecodedPrepare& prepare);
+
 // An op, its attributes and tensor lists as its family's schema says. Sizes are below 2^63 and their product,
 // times the element size, too; `numel` cannot overflow afterwards.
 absl::Status DecodeExecute(std::span<const std::byte> bytes, DecodedExecute& execute);

@@ -227,4 +227,24 @@ void EncodeDefineKernel(uint32_t id, std::span<const std::byte> kernel, std::str
   std::ranges::copy(std::as_bytes(std::span(name)), after);
 }
 
+absl::StatusOr<size_t> PrepareKernelBytes(std::span<const int64_t> sizes, std::span<const int64_t> elements) {
+  constexpr size_t kMost = (kMaxCommandBytes - sizeof(PrepareKernelCommand)) / sizeof(int64_t);
+  if (sizes.size() <= kMost && elements.size() <= kMost - sizes.size())
+    return sizeof(PrepareKernelCommand) + (sizes.size() + elements.size()) * sizeof(int64_t);
+  return absl::InvalidArgumentError(absl::StrCat("a call of a loop kernel with ", sizes.size(), " sizes and ",
+                                                 elements.size(), " operands; at most ", kMost,
+                                                 " together are allowed"));
+}
+
+void EncodePrepareKernel(uint32_t id, std::span<const int64_t> sizes, std::span<const int64_t> elements,
+                         uint32_t queue, std::byte* out) {
+  const size_t bytes = sizeof(PrepareKernelCommand) + (sizes.size() + elements.size()) * sizeof(int64_t);
+  const PrepareKernelCommand command = {Header(CommandKind::kPrepareKernel, queue, bytes), id,
+                                        static_cast<uint16_t>(sizes.size()),
+                                        static_cast<uint16_t>(elements.size())};
+  std::memcpy(out, &command, sizeof(command));
+  std::byte* const after = std::ranges::copy(std::as_bytes(sizes), out + sizeof(command)).out;
+  std::ranges::copy(std::as_bytes(elements), after);
+}
+
 }  // namespace xpud::wire

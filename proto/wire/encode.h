@@ -35,4 +35,10 @@ absl::StatusOr<size_t> DefineKernelBytes(std::span<const std::byte> kernel, std:
 void EncodeDefineKernel(uint32_t id, std::span<const std::byte> kernel, std::string_view name, uint32_t queue,
                         std::byte* out);
 
+// The same of a loop kernel's call that will follow, with its sizes and the elements of its operands.
+// InvalidArgument if there are more than a command can carry.
+absl::StatusOr<size_t> PrepareKernelBytes(std::span<const int64_t> sizes, std::span<const int64_t> elements);
+void EncodePrepareKernel(uint32_t id, std::span<const int64_t> sizes, std::span<const int64_t> elements,
+                         uint32_t queue, std::byte* out);
+
 }  // namespace xpud::wire

@@ -37,6 +37,13 @@ std::vector<std::byte> Define(uint32_t id, std::span<const std::byte> kernel, st
   return bytes;
 }
 
+std::vector<std::byte> Prepare(uint32_t id, std::span<const int64_t> sizes,
+                               std::span<const int64_t> elements) {
+  std::vector<std::byte> bytes(*PrepareKernelBytes(sizes, elements), std::byte{0xff});
+  EncodePrepareKernel(id, sizes, elements, 3, bytes.data());
+  return bytes;
+}
+
 struct Example {
   std::vector<int64_t> sizes{4, 3}, strides{1, 4}, big{int64_t{1} << 33};
   TensorRef output = Tensor(sizes);
@@ -142,8 +149,14 @@ std::vector<Form> Forms() {
     std::string_view kernel, name;
     return DecodeDefineKernel(bytes, command, kernel, name).ok();
   };
+  const auto prepare = [](std::span<const std::byte> bytes) {
+    static DecodedPrepare decoded;
+    return DecodePrepareKernel(bytes, decoded).ok();
+  };
+  const std::vector<int64_t> sizes = {-1, int64_t{1} << 62}, elements = {0, 1, kMaxElements};
   return {{"execute", Encode(example.call()), execute},
-          {"define", Define(77, std::vector<std::byte>(13, std::byte{5}), "softmax"), define}};
+          {"define", Define(77, std::vector<std::byte>(13, std::byte{5}), "softmax"), define},
+          {"prepare", Prepare(77, sizes, elements), prepare}};
 }
 
 TEST(Wire, EveryTruncationIsRefused) {
@@ -203,6 +216,30 @@ TEST(Wire, DefinitionsThatTheWireCannotCarryAreRefusedBeforeEncoding) {
   const std::vector<std::byte> kernel(kMaxCommandBytes);
   EXPECT_FALSE(DefineKernelBytes(kernel, "").ok());
   EXPECT_FALSE(DefineKernelBytes({}, std::string(kMaxKernelName + 1, 'n')).ok());
+}
+
+TEST(Wire, TheSizesOfACallThatFollowsArriveAsTheyWereSent) {
+  constexpr size_t kMost = (kMaxCommandBytes - sizeof(PrepareKernelCommand)) / sizeof(int64_t);
+  for (const auto& [sizes, operands] :
+       {std::pair<size_t, size_t>{0, 0}, {3, 0}, {0, 128}, {2, 5}, {1, kMost - 1}}) {
+    const std::vector<int64_t> sent(sizes, -7), elements(operands, 9);
+    const auto bytes = Prepare(77, sent, elements);
+    CommandHeader header;
+    ASSERT_TRUE(DecodeHeader(bytes, header).ok());
+    EXPECT_EQ(header.kind, CommandKind::kPrepareKernel);
+    EXPECT_EQ(header.bytes, bytes.size());
+    DecodedPrepare decoded;
+    ASSERT_TRUE(DecodePrepareKernel(bytes, decoded).ok());
+    EXPECT_EQ(decoded.kernel, 77u);
+    EXPECT_EQ(decoded.sizes, sent);
+    EXPECT_EQ(decoded.elements, elements);
+  }
+  const std::vector<int64_t> one(1), most(kMost), wrong = {-1}, more = {kMaxElements + 1};
+  EXPECT_FALSE(PrepareKernelBytes(one, most).ok());
+  DecodedPrepare decoded;
+  for (const auto& elements : {wrong, more})
+    EXPECT_EQ(DecodePrepareKernel(Prepare(77, {}, elements), decoded).message(),
+              "an operand has too many elements");
 }
 
 TEST(Wire, NamesOfRangesFitTheirCommands) {

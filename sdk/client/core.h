@@ -89,6 +89,10 @@ class Core : public std::enable_shared_from_this<Core> {
     constexpr uint16_t kFirstVersion = 9;
     return connection_.welcome.version >= kFirstVersion && ops::Contains(rows(), LoopRow());
   }
+  bool prepares_loop_kernels() const {
+    constexpr uint16_t kFirstVersion = 10;
+    return connection_.welcome.version >= kFirstVersion && knows_loop_kernels();
+  }
   static const ops::Row& LoopRow() {
     static const ops::Row& row = ops::RowOf("xpud::loop");
     return row;

@@ -251,6 +251,21 @@ void DeviceSession::ForgetKernel(uint32_t id) {
   (void)sent;  // a session that has ended has no kernels
 }
 
+absl::Status DeviceSession::PrepareKernel(uint32_t queue, uint32_t id, std::span<const int64_t> sizes,
+                                          std::span<const int64_t> elements) {
+  RETURN_IF_ERROR(core_.CheckUsable());
+  if (!core_.prepares_loop_kernels()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const size_t size, wire::PrepareKernelBytes(sizes, elements));
+  return UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::byte* const space = transport_->Reserve(size);
+    if (space == nullptr) return false;
+    wire::EncodePrepareKernel(id, sizes, elements, queue, space);
+    Committed(queue, size);
+    transport_->Publish();
+    return true;
+  });
+}
+
 absl::Status DeviceSession::Copy(uint32_t queue, BufferHandle source, uint64_t source_offset,
                                  BufferHandle target, uint64_t target_offset, uint64_t bytes) {
   RETURN_IF_ERROR(core_.CheckUsable());

@@ -48,6 +48,8 @@ class DeviceSession {
   absl::StatusOr<uint32_t> DefineKernel(uint32_t queue, std::span<const std::byte> bytes,
                                         std::string_view name);
   void ForgetKernel(uint32_t id);
+  absl::Status PrepareKernel(uint32_t queue, uint32_t id, std::span<const int64_t> sizes,
+                             std::span<const int64_t> elements);
   absl::Status Upload(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
                       uint64_t offset);
   absl::Status Download(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target);

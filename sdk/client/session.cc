@@ -79,6 +79,13 @@ absl::StatusOr<LoopKernel> Queue::DefineKernel(std::span<const std::byte> bytes,
   return LoopKernel(core_, device_, id);
 }
 
+absl::Status Queue::PrepareKernel(const LoopKernel& kernel, std::span<const int64_t> sizes,
+                                  std::span<const int64_t> elements) const {
+  if (kernel.id_ == 0 || kernel.core_ != core_ || kernel.device_ != device_)
+    return absl::InvalidArgumentError("the loop kernel is not defined on this queue's device");
+  return core_->IfOpen(device_)->PrepareKernel(id_, kernel.id_, sizes, elements);
+}
+
 absl::Status Queue::Upload(std::span<const std::byte> source, BufferHandle target, uint64_t offset) const {
   ASSIGN_OR_RETURN(client::DeviceSession* const on, core_->Open(device_));
   return on->Upload(id_, source, target, offset);

@@ -1,5 +1,8 @@
 // Loop kernels through a real daemon: defined, called, refused, forgotten.
+#include <unistd.h>
+
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <optional>
@@ -208,6 +211,64 @@ TEST_P(LoopKernels, AFailedAssertionNamesKernelAndStatement) {
                                       "a device-side assertion failed (loop kernel positive, statement 3)"));
 }
 
+TEST_P(LoopKernels, AreCompiledBeforeTheFirstCallIfItIsNamed) {
+  // Of this process alone, so that they are on nobody's disk.
+  const auto fresh = [](int number) {
+    BodyBuilder b;
+    const uint32_t i = b.Dimension(b.Size(0));
+    const double unlike = static_cast<double>(getpid()) + number / 16.0;
+    b.Store(1, i, b.Call(Function::add, DType::kFloat32, b.Load(0, i), b.Real(unlike)));
+    return loops::Kernel{.operands = {{DType::kFloat32, Role::kRead}, {DType::kFloat32, Role::kWritten}},
+                         .sizes = 1,
+                         .bodies = {b.body}};
+  };
+  const auto made = [&] { return Daemon(GetParam()).StatusOf("compiled"); };
+  constexpr int kKernels = 5;
+  const int64_t before = made();
+  std::vector<LoopKernel> kernels;
+  const std::vector<int64_t> sizes = {3}, elements = {3, 3};
+  for (int i = 0; i < kKernels; ++i) {
+    kernels.push_back(Define(fresh(i), "fresh"));
+    ASSERT_TRUE(queue_.PrepareKernel(kernels.back(), sizes, elements).ok());
+  }
+  ASSERT_TRUE(queue_.Synchronize().ok()) << "it waits for none of them";
+  EXPECT_TRUE(Within(std::chrono::seconds(20), [&] { return made() == before + kKernels; }))
+      << made() - before;
+  const Tensor x = Upload({1, 2, 3}), y = Empty(3);
+  for (const LoopKernel& kernel : kernels) {
+    ASSERT_TRUE(Call(kernel.id(), {y.ref()}, {x.ref()}, {3}).ok());
+    ASSERT_TRUE(queue_.PrepareKernel(kernel, sizes, elements).ok());
+  }
+  ASSERT_TRUE(queue_.Synchronize().ok());
+  EXPECT_EQ(made(), before + kKernels) << "they were made for these calls";
+}
+
+TEST_P(LoopKernels, ACallThatIsNamedButNotAllowedHasNoEffect) {
+  const LoopKernel kernel = Define(Scaled(), "scaled"),
+                   gather = Define(loops::testing::MaskedGather(), "gather");
+  using Numbers = std::vector<int64_t>;
+  for (const auto& [sizes, elements] : {std::pair<Numbers, Numbers>{{-1}, {3, 1, 3}},
+                                        {{}, {3, 1, 3}},
+                                        {{3, 4}, {3, 1, 3}},
+                                        {{3}, {}},
+                                        {{3}, {3, 1}},
+                                        {{3}, Numbers(200, 3)},
+                                        {{INT64_MAX}, {3, 1, 3}},
+                                        {{3}, {0, 0, 0}},
+                                        {{3}, {int64_t{1} << 56, 1, int64_t{1} << 56}}})
+    EXPECT_TRUE(queue_.PrepareKernel(kernel, sizes, elements).ok());
+  EXPECT_TRUE(queue_.PrepareKernel(gather, {}, {}).ok());
+  EXPECT_TRUE(queue_.Synchronize().ok());
+  const Tensor x = Upload({1, 2, 3}), y = Empty(3);
+  ASSERT_TRUE(Call(kernel.id(), {y.ref()}, {x.ref(), Scalar(2)}, {3}).ok());
+  EXPECT_THAT(*y.ToFloats(), ElementsAre(2, 4, 6));
+  EXPECT_TRUE(absl::IsInvalidArgument(queue_.PrepareKernel(LoopKernel(), {}, {})));
+  const auto garbage = queue_.DefineKernel(std::as_bytes(std::span("no kernel")), "garbage");
+  EXPECT_TRUE(queue_.PrepareKernel(*garbage, {}, {}).ok());
+  EXPECT_THAT(queue_.Synchronize().message(), HasSubstr("loop kernel garbage: "));
+  EXPECT_TRUE(queue_.Synchronize().ok()) << "once, for its definition";
+}
+
 TEST_P(LoopKernels, ForgottenIdsAreUsedAgain) {
   const Tensor x = Upload({1, 2, 3}), y = Empty(3);
   uint32_t id = 0;
@@ -273,6 +334,11 @@ wire::ForgetKernelCommand Forget(uint32_t id) {
   return {HeaderOf<wire::ForgetKernelCommand>(wire::CommandKind::kForgetKernel), id, 0};
 }
 
+// `operands`: so many numbers of elements are promised.
+wire::PrepareKernelCommand Preparation(uint32_t id, uint16_t operands = 0) {
+  return {HeaderOf<wire::PrepareKernelCommand>(wire::CommandKind::kPrepareKernel), id, 0, operands};
+}
+
 TEST(LoopKernelBreaches, CloseTheirSession) {
   const std::vector<std::pair<std::function<void(RawSession&)>, const char*>> breaches = {
       {[](RawSession& h) { h.Send(Definition(0)); }, "a loop kernel's id 0; 1 to 4096 are allowed"},
@@ -284,6 +350,13 @@ TEST(LoopKernelBreaches, CloseTheirSession) {
        },
        "with the id 5 of another"},
       {[](RawSession& h) { h.Send(Definition(1, 8)); }, "does not fit its command"},
+      {[](RawSession& h) { h.Send(Preparation(3)); }, "loop kernel 3 was prepared, which is not defined"},
+      {[](RawSession& h) { h.Send(Preparation(~0u)); }, "loop kernel 4294967295 was prepared"},
+      {[](RawSession& h) {
+         h.Send(Definition(3));
+         h.Send(Preparation(3, 1));
+       },
+       "a command ends inside the sizes of a loop kernel's call"},
       {[](RawSession& h) { h.Send(Forget(3)); }, "loop kernel 3 was forgotten, which is not defined"},
       {[](RawSession& h) {
          h.Send(Definition(3));
@@ -300,6 +373,7 @@ TEST(LoopKernelBreaches, CloseTheirSession) {
   RawSession right(Daemon().socket());
   for (int round = 0; round < 3; ++round) {
     right.Send(Definition(wire::kMaxKernels));
+    right.Send(Preparation(wire::kMaxKernels));
     right.Send(Forget(wire::kMaxKernels));
   }
   EXPECT_TRUE(right.Synchronize().ok());

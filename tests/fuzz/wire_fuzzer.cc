@@ -118,6 +118,15 @@ void DecodeKernel(std::span<const std::byte> bytes) {
   XPUD_CHECK(*wire::DefineKernelBytes(bytes.subspan(sizeof(command), kernel.size()), name) == bytes.size());
 }
 
+void DecodePrepare(std::span<const std::byte> bytes, uint32_t queue) {
+  static wire::DecodedPrepare prepare;
+  if (!wire::DecodePrepareKernel(bytes, prepare).ok()) return;
+  for (const int64_t elements : prepare.elements) XPUD_CHECK(elements >= 0);
+  std::vector<std::byte> again(*wire::PrepareKernelBytes(prepare.sizes, prepare.elements));
+  wire::EncodePrepareKernel(prepare.kernel, prepare.sizes, prepare.elements, queue, again.data());
+  XPUD_CHECK(std::ranges::equal(again, bytes));
+}
+
 template <typename Command>
 void Decode(std::span<const std::byte> bytes) {
   Command command;
@@ -134,6 +143,8 @@ void DecodeCommand(std::span<const std::byte> bytes, const wire::CommandHeader& 
       return DecodeName(bytes);
     case CommandKind::kDefineKernel:
       return DecodeKernel(bytes);
+    case CommandKind::kPrepareKernel:
+      return DecodePrepare(bytes, header.queue);
     case CommandKind::kUpload:
       return Decode<wire::UploadCommand>(bytes);
     case CommandKind::kCopy:

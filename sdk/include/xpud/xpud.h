@@ -210,6 +210,12 @@ class Queue {
   // (see Session::KnowsLoopKernels), InvalidArgument for more bytes than a command can carry,
   // ResourceExhausted if the session has 4,096 loop kernels on the device.
   absl::StatusOr<LoopKernel> DefineKernel(std::span<const std::byte> bytes, std::string_view name) const;
+  // Has the daemon compile the kernel for a call that will follow, ahead of it. `sizes`: of that call;
+  // `elements`: of each operand in the kernel's order, 0 to 2^56 (scalars: 1). A hint: any call is allowed
+  // afterwards, and a daemon that is older than protocol version 10, or has much to compile, ignores it.
+  // Errors: InvalidArgument if the kernel is not of this device.
+  absl::Status PrepareKernel(const LoopKernel& kernel, std::span<const int64_t> sizes,
+                             std::span<const int64_t> elements) const;
   // Copies host bytes to a buffer. `source` may be reused when this returns. Waits for the copy if `source`
   // is in a HostBuffer.
   absl::Status Upload(std::span<const std::byte> source, BufferHandle target, uint64_t offset) const;

@@ -195,6 +195,11 @@ void CallLoopKernel(LoopKernel& kernel, const py::list& outputs, const py::list&
   kernel.Call(written, read, numbers);
 }
 
+void PrepareLoopKernel(LoopKernel& kernel, int device, const std::vector<int64_t>& sizes,
+                       const std::vector<int64_t>& elements) {
+  kernel.Prepare(device, sizes, elements);
+}
+
 std::unique_ptr<LoopKernel> MakeLoopKernel(const py::bytes& bytes, std::string name,
                                            const std::vector<py::object>& scalar_types) {
   std::vector<at::ScalarType> types;
@@ -266,6 +271,8 @@ PYBIND11_MODULE(_C, m) {
            py::arg("scalar_types") = std::vector<py::object>())
       .def("__call__", torch::wrap_pybind_function(CallLoopKernel), py::arg("outputs"), py::arg("inputs"),
            py::arg("sizes"))
+      .def("prepare", torch::wrap_pybind_function(PrepareLoopKernel), py::arg("device"), py::arg("sizes"),
+           py::arg("elements"))
       .def_property_readonly("name", &LoopKernel::name);
   m.def("push_range", torch::wrap_pybind_function(PushRange));
   m.def("pop_range", torch::wrap_pybind_function(PopRange));

@@ -6,6 +6,7 @@
 import contextlib
 import copy
 import tempfile
+import textwrap
 import unittest
 import warnings
 from unittest import mock
@@ -13,6 +14,7 @@ from unittest import mock
 import torch
 import torch._dynamo
 import torch_xpud  # noqa: F401  also without the entry point
+from command_counts import XPUCTL
 from test_device import run
 from torch import nn
 from torch._dynamo.utils import counters
@@ -447,6 +449,83 @@ class ModelsTest(Compiled):
             value = torch.compile(model.to("xpud"), fullgraph=True)(ids.to("xpud"))[0]
         torch.testing.assert_close(value.cpu(), expected, atol=1e-4, rtol=1e-4)
         self.assertLessEqual(metrics.generated_kernel_count, 6)  # different ones
+
+
+class AheadTest(unittest.TestCase):
+    """The kernels of a graph are compiled when it is loaded, for their first calls."""
+
+    def compare(self, body):
+        """Runs a program with a daemon and caches of its own, where each kernel waits before its first call until nothing is being compiled. Checks that the
+        calls compile nothing, and that no class is compiled that they do not use."""
+        program = f"""
+            import json, subprocess, time
+            import torch, torch_xpud
+            from torch_xpud.inductor import runtime
+
+            def compiled():
+                while True:
+                    status = subprocess.run([{XPUCTL!r}, "-o", "json", "status"], check=True, capture_output=True, text=True).stdout
+                    state = json.loads(status)["daemon"]["compiler"]
+                    if state["running"] + state["waiting"] == 0:
+                        return state["compiled"]
+                    time.sleep(0.02)
+
+            class Held:
+                def __init__(self, *arguments):
+                    self.kernel, self.called = make(*arguments), False
+
+                def __call__(self, *arguments):
+                    if not self.called:
+                        self.called = True
+                        ahead.append(compiled())
+                    self.kernel(*arguments)
+
+            make, runtime.loop_kernel, ahead = runtime.loop_kernel, Held, []
+            x, w, b = (torch.randn(*size, device="xpud", requires_grad=True) for size in ((40, 64), (64,), (64,)))
+            ids = torch.randint(0, 40, (40,), device="xpud")
+        """
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            environment = {"XDG_RUNTIME_DIR": folder, "XDG_CACHE_HOME": folder, "XPUD_ADDRESS": "", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+            last = "torch.xpud.synchronize()\nprint(len(ahead), ahead[-1], compiled())"
+            printed = run("\n".join((textwrap.dedent(program), textwrap.dedent(body), last)), **environment)
+        kernels, ahead, made = map(int, printed.split())
+        self.assertEqual((ahead, made), (kernels, kernels))
+        self.assertGreater(kernels, 3)
+
+    @needs_loop_kernels
+    def test_what_is_compiled_before_the_first_call_is_what_the_calls_use(self):
+        self.compare("""
+            def function(x, w, b, ids):
+                y = torch.nn.functional.layer_norm(x * 0.5, (64,), w, b)
+                z = torch.cat([y[:, 1:] * 2, (y[:, :5] + 0.5).sin()], 1)
+                t = x[ids] * y
+                return z.softmax(-1).sum(0), t.t().contiguous() + 0.5, y.sum(0), y.argmax(), torch.stack([y, x])[:, ::2] * 0.5
+
+            values = torch.compile(function, fullgraph=True)(x, w, b, ids)
+            sum(value.sum() for value in values).backward()
+        """)
+
+    @needs_loop_kernels
+    def test_symbolic_sizes_are_those_of_the_first_call(self):
+        self.compare("""
+            def function(x, w):
+                y = (x * w + 0.5).softmax(-1)
+                return y.sum(0), (y[:, 3:] @ y[:, 3:].t()).sin() * 0.5, x.amax(1)
+
+            made = torch.compile(function, fullgraph=True, dynamic=True)
+            sum(value.sum() for value in made(x, w)).backward()
+            made(x[:30], w)
+        """)
+
+    @needs_loop_kernels
+    def test_kernels_are_made_without_a_device_in_use(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(run("""
+                from torch_xpud import _C
+                from torch_xpud.inductor.runtime import loop_kernel
+                kernel = loop_kernel(b"no kernel", "none", [], 0, [3], [3, 3])
+                print(kernel.name, _C.is_connected())
+            """, XDG_RUNTIME_DIR=folder, XPUD_ADDRESS=""), "none False\n")  # fmt: skip
 
 
 class CacheTest(unittest.TestCase):

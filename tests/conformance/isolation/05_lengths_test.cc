@@ -45,6 +45,7 @@ std::vector<std::vector<std::byte>> RightCommands() {
           BytesOf(Free(kBuffer)),
           DefineKernel(2, SampleKernel()),
           BytesOf(ForgetKernel(1)),
+          PrepareKernel(1, {16}, {16, 1, 16}),
           Execute(ops::RowOf("add.Tensor"), ops::DType::kFloat32, {&a, 1}, inputs),
           Execute(ops::RowOf("_softmax"), ops::DType::kFloat32, {&a, 1}, softmax, {&number, 1})};
 }
@@ -184,7 +185,7 @@ TEST_F(Lengths, OfListsThatDoNotFitTheirOperandsCloseTheSession) {
 
 TEST_F(Lengths, OfEveryUnknownKindCloseTheSession) {
   for (int kind = 0; kind < 256; ++kind) {
-    if (kind >= 1 && kind <= static_cast<int>(wire::CommandKind::kForgetKernel)) continue;
+    if (kind >= 1 && kind <= static_cast<int>(wire::CommandKind::kPrepareKernel)) continue;
     auto session = OpenWithBuffer(socket());
     session->Put(wire::NopCommand{{sizeof(wire::NopCommand), static_cast<wire::CommandKind>(kind), 0, 0}});
     EXPECT_THAT(session->Fate(), HasSubstr("unknown kind " + std::to_string(kind)));

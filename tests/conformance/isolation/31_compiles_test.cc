@@ -1,6 +1,6 @@
-// Clients of one claim that keep the compiler of loop kernels busy: with kernels without end, and with
-// kernels that take LLVM long, or for ever. A client of another claim has its kernels compiled beside them.
-// And a compiler that is killed.
+// Clients of one claim that keep the compiler of loop kernels busy: with kernels without end, called or
+// compiled ahead of calls that never come, and with kernels that take LLVM long, or for ever. A client of
+// another claim has its kernels compiled beside them. And a compiler that is killed.
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -160,6 +160,43 @@ TEST_F(Compiles, AFloodOfKernelsDelaysAnotherClaimLittle) {
   for (const char* const tenant : {"claim:flood", "claim:other"})
     EXPECT_TRUE(e2e::Within(seconds(10), [&] { return CompileNs(tenant) > 0; })) << tenant;
   sessions.clear();
+  innocent_.ExpectUnharmed();
+}
+
+TEST_F(Compiles, AFloodOfKernelsThatAreNeverCalledIsBoundedAndDelaysAnotherClaimLittle) {
+  constexpr uint64_t kMaxPrepared = 128;  // of a session
+  const std::string flood = Claim("prepares"), other = Claim("calls");
+  auto ended = std::make_unique<Definer>(flood);
+  Definer& hostile = *ended;
+  Definer same_claim(flood);
+  int number = 0;
+  const auto prepare = [&](uint64_t kernels) {
+    for (uint64_t i = 0; i < kernels; ++i) {
+      hostile.Put(DefineKernel(1, Chain(++number, 50, loops::Function::tanh)));
+      hostile.Put(PrepareKernel(1, {kElements}, {kElements, kElements}));
+      hostile.Put(ForgetKernel(1));
+    }
+  };
+  prepare(4 * kMaxPrepared);
+  EXPECT_TRUE(hostile.Settle().ok()) << "it waits for none of them";
+  uint64_t pending = 0;
+  const v1::GetStatusResponse status = Status();
+  for (const v1::Session& session : status.sessions())
+    if (session.claim() == "prepares") pending += session.kernels_pending();
+  EXPECT_GE(pending, 1u);
+  EXPECT_LE(pending, kMaxPrepared);
+  const double longest = LongestWait(other, 300000);
+  std::printf("[ figures  ] beside a flood of kernels that are never called, one waits for at most %.0f ms\n",
+              1e3 * longest);
+  EXPECT_LT(longest, kMaxDelaySeconds);
+  // What a session of the same claim calls comes before what another one's calls may need.
+  const uint64_t began = NowNs();
+  EXPECT_TRUE(same_claim.Run(Quick(400000)).ok());
+  EXPECT_LT(SecondsSince(began), kMaxDelaySeconds);
+  EXPECT_FALSE(hostile.closed());
+  ended.reset();
+  EXPECT_TRUE(e2e::Within(seconds(10), [&] { return Status().daemon().compiler().waiting() == 0; }))
+      << "what waited for its calls is not compiled";
   innocent_.ExpectUnharmed();
 }
 

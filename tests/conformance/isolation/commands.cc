@@ -53,6 +53,13 @@ std::vector<std::byte> DefineKernel(uint32_t kernel, std::string_view bytes) {
   return command;
 }
 
+std::vector<std::byte> PrepareKernel(uint32_t kernel, const std::vector<int64_t>& sizes,
+                                     const std::vector<int64_t>& elements) {
+  std::vector<std::byte> command(*wire::PrepareKernelBytes(sizes, elements));
+  wire::EncodePrepareKernel(kernel, sizes, elements, /*queue=*/0, command.data());
+  return command;
+}
+
 std::vector<std::byte> UploadInline(wire::Handle buffer, uint64_t offset, std::span<const std::byte> bytes) {
   Writer out;
   out.Put(wire::UploadInlineCommand{HeaderOf<wire::UploadInlineCommand>(wire::CommandKind::kUploadInline),

@@ -65,8 +65,10 @@ inline wire::ReserveCommand Reserve(uint64_t bytes) {
 inline wire::ForgetKernelCommand ForgetKernel(uint32_t kernel) {
   return {HeaderOf<wire::ForgetKernelCommand>(wire::CommandKind::kForgetKernel), kernel, 0};
 }
-// A definition of a loop kernel.
+// A definition of a loop kernel, and a call of it that will follow.
 std::vector<std::byte> DefineKernel(uint32_t kernel, std::string_view bytes);
+std::vector<std::byte> PrepareKernel(uint32_t kernel, const std::vector<int64_t>& sizes,
+                                     const std::vector<int64_t>& elements);
 std::vector<std::byte> UploadInline(wire::Handle buffer, uint64_t offset, std::span<const std::byte> bytes);
 
 // An operand of an op, as on the wire.

@@ -72,14 +72,22 @@ ops::DType LoopKernel::ScalarType(size_t i) const {
   return scalars_[i];
 }
 
-uint32_t LoopKernel::IdOn(Runtime& runtime, int device) {
+const xpud::LoopKernel& LoopKernel::On(Runtime& runtime, int device) {
   Defined& defined = defined_[static_cast<size_t>(device)];
   if (defined.runtime == runtime.number()) [[likely]]
-    return defined.kernel.id();
+    return defined.kernel;
   auto made = runtime.current_queue(device).DefineKernel(std::as_bytes(std::span(bytes_)), name_);
   ThrowIfError(made.status());
   defined = {runtime.number(), *std::move(made)};
-  return defined.kernel.id();
+  return defined.kernel;
+}
+
+void LoopKernel::Prepare(int device, std::span<const int64_t> sizes, std::span<const int64_t> elements) {
+  if (!Runtime::IsConnected() || Runtime::IsInBadFork()) return;
+  Runtime& runtime = Runtime::Get();
+  if (runtime.is_null() || device < 0 || device >= runtime.device_count()) return;
+  const xpud::LoopKernel& kernel = On(runtime, device);
+  ThrowIfError(runtime.current_queue(device).PrepareKernel(kernel, sizes, elements));
 }
 
 void LoopKernel::Call(std::span<const Argument> outputs, std::span<const Argument> inputs,
@@ -116,7 +124,7 @@ void LoopKernel::Call(std::span<const Argument> outputs, std::span<const Argumen
   if (runtime.is_null()) [[unlikely]]
     return;
   c10::SmallVector<ops::Number, kUsualOperands> attributes = {
-      ops::Number::Integer(IdOn(runtime, device.index())),
+      ops::Number::Integer(On(runtime, device.index()).id()),
       ops::Number::Integer(static_cast<int64_t>(sizes.size()))};
   for (const int64_t size : sizes) attributes.push_back(ops::Number::Integer(size));
   const std::array lengths = {static_cast<uint16_t>(outputs.size()), static_cast<uint16_t>(inputs.size())};

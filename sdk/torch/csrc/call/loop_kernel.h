@@ -1,6 +1,6 @@
 // A loop kernel of the program's (proto/loops), with which compiled code computes in one command. Defined on
-// each device at its first call there, and again after the daemon was replaced. REQUIRES: the interpreter
-// lock, or another one; not for the destructor.
+// each device at its first call there, or before it by Prepare, and again after the daemon was replaced.
+// REQUIRES: the interpreter lock, or another one; not for the destructor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,6 +34,9 @@ class LoopKernel {
   // Returns the type of the input that is number `i`. Throws ValueError if there are not so many.
   ops::DType ScalarType(size_t i) const;
 
+  // Has the daemon compile the kernel for its first call on the device, whose sizes and elements are those of
+  // Queue::PrepareKernel. Does nothing if this process does not use that device. Throws what Call throws.
+  void Prepare(int device, std::span<const int64_t> sizes, std::span<const int64_t> elements);
   // Sends the call to the current stream of the tensors' device. A tensor stands for all memory from its
   // first to its last element. Throws what operators throw; what the daemon finds comes at the next
   // synchronisation.
@@ -41,8 +44,8 @@ class LoopKernel {
             std::span<const int64_t> sizes);
 
  private:
-  // Returns the kernel's id on the device, where it defines the kernel if need be.
-  uint32_t IdOn(Runtime& runtime, int device);
+  // Returns the kernel on the device, where it is defined if need be.
+  const xpud::LoopKernel& On(Runtime& runtime, int device);
 
   struct Defined {
     uint32_t runtime = 0;  // Runtime::number; 0: nowhere yet

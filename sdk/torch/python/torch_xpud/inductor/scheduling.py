@@ -10,12 +10,14 @@ from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.scheduler import BaseScheduling, ForeachKernelSchedulerNode, FusedSchedulerNode, SchedulerNode
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sympy_index_symbol_with_prefix, sympy_product
 from torch._inductor.virtualized import V
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 from torch.utils._sympy.symbol import SymT
 
 from .kernel_bytes import MAX_ARGUMENTS, MAX_BODIES, MAX_DIMENSIONS, MAX_STATEMENTS, Body, IndexOp, Kernel, TooLarge
 from .ops_handler import KernelBuilder, LoopOps, NeedsOwnBody, Unsupported
+from .runtime import loop_kernel
 
 log = logging.getLogger(__name__)
 _PROGRESS_INTERVAL = 5.0  # seconds
@@ -249,6 +251,33 @@ def _operators(nodes):
     return [origin.target for node in nodes for origin in node.node.get_origins() if isinstance(origin.target, torch._ops.OpOverload)]
 
 
+def _first_call(kernel, device):
+    """Returns the arguments of `loop_kernel` for the kernel's first call; none if its sizes depend on data."""
+    try:
+        sizes = [_hint(size) for size in kernel.sizes]
+        elements = [1 if operand.is_scalar else _extent(V.graph.try_get_buffer(operand.argument).get_layout()) for operand in kernel.operands]
+    except (AttributeError, NotImplementedError, _Unknown):  # a buffer without a layout
+        return ()
+    return device.index or 0, sizes, elements
+
+
+def _extent(layout):
+    """Returns the number of elements from the first to the last one of a tensor."""
+    sizes, strides = [_hint(size) for size in layout.size], [_hint(stride) for stride in layout.stride]
+    return 0 if 0 in sizes else 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides))
+
+
+def _hint(size):
+    if free_unbacked_symbols(size):
+        raise _Unknown
+    sizevars = V.graph.sizevars
+    return int(sizevars.optimization_hint(size) if hasattr(sizevars, "optimization_hint") else sizevars.size_hint(size))  # torch 2.11
+
+
+class _Unknown(Exception):
+    """A size depends on data."""
+
+
 class _Split(Exception):
     """Node number `at` begins a new body."""
 
@@ -359,7 +388,10 @@ class Scheduling(BaseScheduling):
         wrapper.src_to_kernel[key] = name
         origins, detailed = get_kernel_metadata(nodes, wrapper)
         text = "\n".join(f"#   {line}" for line in kernel.text().splitlines())
-        wrapper.define_kernel(name, f"loop_kernel({kernel.bytes!r}, {name!r}, [{scalars}])", f"{origins}\n{detailed}\n{text}", gpu=False)
+        call = _first_call(kernel, nodes[0].get_device())
+        loop_kernel(kernel.bytes, name, kernel.scalar_types(), *call)  # the daemon compiles while the next kernel is written
+        arguments = "".join(f", {argument}" for argument in call)
+        wrapper.define_kernel(name, f"loop_kernel({kernel.bytes!r}, {name!r}, [{scalars}]{arguments})", f"{origins}\n{detailed}\n{text}", gpu=False)
         return name
 
     def codegen_sync(self):
