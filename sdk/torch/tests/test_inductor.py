@@ -564,7 +564,8 @@ class ModelsTest(Compiled):
             expected = model(ids)[0]
             value = torch.compile(model.to("xpud"), fullgraph=True)(ids.to("xpud"))[0]
         torch.testing.assert_close(value.cpu(), expected, atol=1e-4, rtol=1e-4)
-        self.assertLessEqual(metrics.generated_kernel_count, 6)  # different ones
+        fused = bool(_C.product_activations(0))
+        self.assertLessEqual(metrics.generated_kernel_count, 5 if fused else 6)  # different ones
 
 
 class CacheTest(unittest.TestCase):
