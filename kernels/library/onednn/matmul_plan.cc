@@ -212,8 +212,8 @@ void MatmulPlan::Finish(const Tile& tile, const void* acc, int64_t leading, int6
   simd::Best().finish(e);
 }
 
-// oneDNN's activations lose NaN (relu) and infinity (gelu by erf), and are no faster than ours, which find the
-// tile in the caches. Strides are in elements.
+// oneDNN's activations lose NaN (relu) and infinity (gelu by erf), and are no faster than ours, which find
+// the tile in the caches. Strides are in elements.
 void MatmulPlan::Activate(const Tile& tile, std::byte* out, int64_t batch_stride, int64_t row_stride) const {
   if (problem_.activation == ops::Activation::kNone) return;
   simd::Epilogue e;

@@ -14,8 +14,8 @@ inline const ops::Row& ProductRow() {
   return row;
 }
 
-// out = activation(alpha * a b + beta * c), of matrices (rank 2) or stacks of them (rank 3) of one floating type. An
-// absent c is not added; c may be out. Sizes must fit, and none may be 0.
+// out = activation(alpha * a b + beta * c), of matrices (rank 2) or stacks of them (rank 3) of one floating
+// type. An absent c is not added; c may be out. Sizes must fit, and none may be 0.
 void LaunchProduct(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c,
                    double beta, double alpha, int device,
                    ops::Activation activation = ops::Activation::kNone);
