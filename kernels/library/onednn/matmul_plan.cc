@@ -174,7 +174,6 @@ const MatmulPrimitive* MatmulPlan::PrimitiveFor(const Tile& tile, const PanelLay
     if (via_scratch) spec.out = {tile.rows * tile.columns, tile.columns, 1};
     if (panels != nullptr) spec.b_tag = panels->tag;
     spec.row_bias = direct_ && p.has_c;
-    if (direct_) spec.activation = p.activation;
     slot.primitive = MatmulPrimitive::Create(spec);
   });
   return slot.primitive.get();
@@ -213,6 +212,24 @@ void MatmulPlan::Finish(const Tile& tile, const void* acc, int64_t leading, int6
   simd::Best().finish(e);
 }
 
+// oneDNN's activations lose NaN (relu) and infinity (gelu by erf), and are no faster than ours, which find
+// the tile in the caches. Strides are in elements.
+void MatmulPlan::Activate(const Tile& tile, std::byte* out, int64_t batch_stride, int64_t row_stride) const {
+  if (problem_.activation == ops::Activation::kNone) return;
+  simd::Epilogue e;
+  e.wide = problem_.in == ops::DType::kFloat64;
+  e.m = tile.rows;
+  e.n = tile.columns;
+  e.activation = problem_.activation;
+  e.out_dtype = problem_.out_type;
+  e.out_row = row_stride;
+  e.out_column = 1;
+  for (int64_t i = 0; i < tile.batches; ++i) {
+    e.out = out + i * batch_stride * static_cast<int64_t>(ops::SizeOf(problem_.out_type));
+    simd::Best().finish(e);
+  }
+}
+
 void MatmulPlan::RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile, const std::byte* b,
                               bool via_scratch, void* scratch) const {
   const size_t element = direct_ ? ops::SizeOf(problem_.out_type) : sizeof(float);
@@ -223,13 +240,14 @@ void MatmulPlan::RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile
       needed <= XPUD_HOST_SCRATCH_BYTES ? static_cast<std::byte*>(scratch) : ThreadMemory(needed);
   std::byte* const out = via_scratch ? memory : tile.at.out;
   primitive.Run(tile.at.a, b, tile.at.c, out, memory + tile_bytes);
-  if (!via_scratch) return;
+  if (!via_scratch) return Activate(tile, out, problem_.out.batch, problem_.out.row);
   if (!direct_) {
     for (int64_t i = 0; i < tile.batches; ++i)
       Finish(tile, out + i * tile.rows * tile.columns * element, tile.columns, i, 0, 0, tile.rows,
              tile.columns);
     return;
   }
+  Activate(tile, out, 0, tile.columns);  // of one batch
   for (int64_t r = 0; r < tile.rows; ++r)
     std::memcpy(tile.at.out + r * problem_.out.row * element, out + r * tile.columns * element,
                 tile.columns * element);

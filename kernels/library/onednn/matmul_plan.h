@@ -69,13 +69,14 @@ class MatmulPlan {
                     void* scratch) const;
   void Finish(const Tile& tile, const void* acc, int64_t leading, int64_t batch, int64_t row, int64_t column,
               int64_t rows, int64_t columns) const;
+  void Activate(const Tile& tile, std::byte* out, int64_t batch_stride, int64_t row_stride) const;
   void RunFewRows(const Tile& tile, void* scratch) const;
   void RunBlocked(const Tile& tile, void* scratch) const;
 
   const MatmulProblem problem_;
   bool blocked_ = false;   // our own product: oneDNN lacks the type
   bool few_rows_ = false;  // our own dot products
-  bool direct_ = false;    // oneDNN runs the epilogue
+  bool direct_ = false;    // oneDNN writes results of out's type and adds the bias
   double nanoseconds_ = 0;
   bool wants_panels_ = false;
   Axis batch_, m_, n_;

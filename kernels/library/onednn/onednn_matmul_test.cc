@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -71,6 +74,33 @@ TEST_P(MatmulOfType, NumberOfWorkersDoesNotChangeABit) {
       one.Execute(out1, a, b, c);
       four.Execute(out4, a, b, c);
       EXPECT_EQ(out1.bytes(), out4.bytes()) << m << " " << n << " " << k;
+    }
+  }
+}
+
+TEST_P(MatmulOfType, ActivationsKeepNanAndInfinity) {
+  using At = std::array<int64_t, 2>;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Random random(3);
+  Machine machine(2);
+  for (const auto& [m, n] : std::initializer_list<At>{{1, 40}, {3, 40}, {300, 520}}) {
+    HostTensor a = HostTensor::Dense(GetParam(), {m, 64}), b = HostTensor::Dense(GetParam(), {64, n}), none;
+    b.Fill(random);
+    a.ForEach([&](const auto& index) { a.Set(index, 1); });
+    b.Set(At{0, 0}, std::nan(""));
+    b.Set(At{0, 1}, kInfinity);
+    b.Set(At{0, 2}, -kInfinity);
+    b.set_content(static_cast<uint64_t>(m));
+    for (const Activation activation : {Activation::kRelu, Activation::kGelu, Activation::kGeluTanh}) {
+      for (int again = 0; again < 3; ++again) {
+        HostTensor out = HostTensor::Dense(GetParam(), {m, n});
+        machine.Execute(out, a, b, none, 1, 1, activation);
+        for (const int64_t row : {int64_t{0}, m - 1}) {
+          EXPECT_TRUE(std::isnan(out.At(At{row, 0})));
+          EXPECT_EQ(out.At(At{row, 1}), kInfinity);
+          if (activation == Activation::kRelu) EXPECT_EQ(out.At(At{row, 2}), 0);
+        }
+      }
     }
   }
 }

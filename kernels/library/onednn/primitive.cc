@@ -25,24 +25,9 @@ memory::desc DescribeBias(const MatmulPrimitive::Spec& spec) {
   return memory::desc({1, 1, spec.n}, TypeOf(spec.out_type), memory::format_tag::abc);
 }
 
-dnnl::primitive_attr Attributes(ops::Activation activation) {
+dnnl::primitive_attr Attributes() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  dnnl::post_ops post;
-  switch (activation) {
-    case ops::Activation::kNone:
-      break;
-    case ops::Activation::kRelu:
-      post.append_eltwise(dnnl::algorithm::eltwise_relu, 0, 0);
-      break;
-    case ops::Activation::kGelu:
-      post.append_eltwise(dnnl::algorithm::eltwise_gelu_erf, 0, 0);
-      break;
-    case ops::Activation::kGeluTanh:
-      post.append_eltwise(dnnl::algorithm::eltwise_gelu_tanh, 0, 0);
-      break;
-  }
-  attributes.set_post_ops(post);
   return attributes;
 }
 
@@ -108,7 +93,7 @@ std::unique_ptr<MatmulPrimitive> MatmulPrimitive::Create(const Spec& spec) {
     const memory::desc b = packed ? memory::desc({spec.k, spec.n}, TypeOf(spec.in), spec.b_tag)
                                   : Describe(spec, spec.k, spec.n, spec.in, spec.b);
     const memory::desc out = Describe(spec, spec.m, spec.n, spec.out_type, spec.out);
-    const dnnl::primitive_attr attributes = Attributes(spec.activation);
+    const dnnl::primitive_attr attributes = Attributes();
     const dnnl::matmul::primitive_desc described =
         spec.row_bias ? dnnl::matmul::primitive_desc(CpuEngine(), a, b, DescribeBias(spec), out, attributes)
                       : dnnl::matmul::primitive_desc(CpuEngine(), a, b, out, attributes);

@@ -40,7 +40,6 @@ class MatmulPrimitive {
     dnnl::memory::format_tag b_tag =
         dnnl::memory::format_tag::undef;  // packed weights: their layout, used instead of b
     bool row_bias = false;                // of type out_type
-    ops::Activation activation = ops::Activation::kNone;
   };
   // Returns nullptr if oneDNN has no fast implementation.
   static std::unique_ptr<MatmulPrimitive> Create(const Spec& spec);

@@ -46,7 +46,8 @@ struct Dots {
   int64_t leading = 0;  // row stride of acc, in elements
 };
 
-// out[m,n] = activation(alpha * acc + beta * c). c may be out. Computed in the accumulate type.
+// out[m,n] = activation(alpha * acc + beta * c). c may be out. Computed in the accumulate type. Without acc,
+// which c, alpha and beta need: out = activation(out), of contiguous rows.
 struct Epilogue {
   bool wide = false;
   int64_t m = 0, n = 0;

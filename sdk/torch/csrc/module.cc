@@ -9,6 +9,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "sdk/torch/csrc/call/loop_kernel.h"
+#include "sdk/torch/csrc/engines/product.h"
 #include "sdk/torch/csrc/fallback/fallback.h"
 #include "sdk/torch/csrc/ops/derivatives.h"
 #include "sdk/torch/csrc/runtime/allocator.h"
@@ -106,6 +107,12 @@ py::dict DeviceProperties(int index) {
 std::string Address() {
   Session* session = Runtime::Get().session();
   return session == nullptr ? std::string() : session->address();
+}
+
+std::vector<std::string> ProductActivations(int device) {
+  std::vector<std::string> names;
+  for (const NamedActivation& each : ActivationsOfProducts(device)) names.emplace_back(each.name);
+  return names;
 }
 
 // Returns the memory in use and the events of the history, as lists of dicts.
@@ -262,6 +269,7 @@ PYBIND11_MODULE(_C, m) {
           TORCH_CHECK_VALUE(!absl::IsInvalidArgument(set), set.message());
           ThrowIfError(set);
         }));
+  m.def("product_activations", torch::wrap_pybind_function(ProductActivations));
   m.def("loop_kernels_supported", torch::wrap_pybind_function(KnowsLoopKernels));
   py::class_<LoopKernel>(
       m, "LoopKernel",

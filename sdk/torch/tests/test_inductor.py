@@ -5,6 +5,7 @@
 
 import contextlib
 import copy
+import math
 import tempfile
 import textwrap
 import unittest
@@ -19,6 +20,8 @@ from test_device import run
 from torch import nn
 from torch._dynamo.utils import counters
 from torch._inductor import config, metrics
+from torch._inductor.utils import run_and_get_code
+from torch.utils.flop_counter import FlopCounterMode
 from torch_xpud import _C
 from torch_xpud.inductor.ops_handler import LoopOps, Unsupported
 
@@ -206,6 +209,134 @@ class MasksTest(Compiled):
                 self.compare(self.attention(mask), *self.INPUTS)
         with self.assertNoLogs("torch_xpud.inductor.masks", "INFO"):  # it depends on an input
             self.compare(lambda q, k, v, p: nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=p[:, None, None]), *self.INPUTS, padding)
+
+
+def new_gelu(x):
+    """As transformers writes it."""
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+@unittest.skipUnless(_C.product_activations(0), "this device's library computes no activations")
+class ActivationsTest(Compiled):
+    """Products that compute the activation of their result."""
+
+    FUNCTIONS = {
+        "relu": nn.functional.relu,
+        "gelu": nn.functional.gelu,
+        "gelu by tanh": lambda x: nn.functional.gelu(x, approximate="tanh"),
+        "gelu by erf, in its parts": lambda x: x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0))),
+        "gelu by tanh, in its parts": new_gelu,
+    }
+
+    def code(self, function, *inputs, **options):
+        """Returns the result and the wrapper's code."""
+        torch._dynamo.reset()
+        metrics.reset()
+        value, (code,) = run_and_get_code(torch.compile(function, fullgraph=True, **options), *inputs)
+        return value, code
+
+    def compare_fused(self, function, *inputs, kernels=0, products=1, **options):
+        """Compares with the CPU, and counts kernels and products with an activation."""
+        value, code = self.code(function, *moved(inputs), **options)
+        self.check(value, function(*moved(inputs, "cpu")), 1e-5, 1e-5, True)
+        self.assertEqual((code.count("activated_product.default("), metrics.generated_kernel_count), (products, kernels))
+
+    def test_errors_against_float64(self):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+            for name, function in self.FUNCTIONS.items():
+                with self.subTest(name, dtype=dtype), torch.no_grad():
+                    model = nn.Sequential(nn.Linear(96, 160), nn.Linear(160, 48)).to(dtype)
+                    x = torch.randn(2, 40, 96).to(dtype)
+                    exact = function(model[0].double()(x.double()))
+                    there, value = model[0].to(dtype).to("xpud"), x.to("xpud")
+                    eager = (function(there(value)).cpu().double() - exact).abs().max().item()
+                    made, code = self.code(lambda x, there=there, function=function: function(there(x)), value)
+                    self.assertEqual((code.count("activated_product.default("), metrics.generated_kernel_count), (1, 0))
+                    self.assertEqual((made.dtype, made.stride()), (dtype, exact.stride()))
+                    self.assertLessEqual((made.cpu().double() - exact).abs().max().item(), 2 * eager)
+
+    def test_an_mlp_has_products_and_nothing_else(self):
+        model = nn.Sequential(nn.Linear(24, 48), nn.GELU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 8)).to("xpud")
+        with torch.no_grad():
+            _, code = self.code(model, torch.randn(3, 5, 24, device="xpud"))
+        self.assertEqual((code.count("activated_product.default("), code.count("addmm("), metrics.generated_kernel_count), (2, 1, 0))
+
+    def test_what_keeps_a_product_without_its_activation(self):
+        a, b = torch.randn(5, 8), torch.randn(8, 6)
+        gelu = nn.functional.gelu
+        self.compare_fused(lambda a, b: gelu(y := a @ b) + y, a, b, products=0, kernels=1)  # needed twice
+        self.compare_fused(lambda a, b: gelu((a @ b) * 1.01), a, b, products=0, kernels=1)
+        self.compare_fused(lambda a, b: nn.functional.silu(a @ b), a, b, products=0, kernels=1)
+        self.compare_fused(lambda a, b: gelu(torch.addmm(a[:, :6], a, b)), a, b, products=0, kernels=1)  # no row
+        self.compare_fused(lambda a, b: gelu(torch.addmm(a[0, :6], a, b, alpha=2)), a, b, products=0, kernels=1)
+        _, code = self.code(lambda a, b: gelu((a @ b).bfloat16()).float(), a.to("xpud"), b.to("xpud"))  # rounded before
+        self.assertNotIn("activated_product", code)
+        with config.patch(emulate_precision_casts=True):
+            _, code = self.code(lambda a, b: gelu(a @ b), a.bfloat16().to("xpud"), b.bfloat16().to("xpud"))
+        self.assertNotIn("activated_product", code)
+
+    def test_what_follows_the_activation_is_a_kernel(self):
+        self.compare_fused(lambda a, b, c: nn.functional.gelu(a @ b) * c + 1, torch.randn(5, 8), torch.randn(8, 6), torch.randn(6), kernels=1)
+
+    def test_layouts_and_sizes(self):
+        for name in ("relu", "gelu", "gelu by tanh"):
+            function = self.FUNCTIONS[name]
+            for a, b in ((torch.randn(8, 5).t(), torch.randn(6, 8).t()), (torch.randn(5, 16)[:, ::2], torch.randn(8, 12)[:, 3:9]),
+                         (torch.randn(1, 8), torch.randn(8, 6)), (torch.randn(5, 0), torch.randn(0, 6)), (torch.randn(0, 8), torch.randn(8, 6)),
+                         (torch.randn(3, 5, 8), torch.randn(3, 8, 6)), (torch.randn(3, 8, 5).mT, torch.randn(3, 6, 8).mT)):  # fmt: skip
+                with self.subTest(name, a=a.shape, b=b.shape):
+                    self.compare_fused(lambda a, b, function=function: function(a @ b), a, b)
+                    if a.dim() == 2:
+                        self.compare_fused(lambda a, b, c, function=function: function(torch.addmm(c, a, b)), a, b, torch.randn(6))
+
+    def test_nan_and_infinities(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            a, b = torch.ones(200, 64, dtype=dtype), torch.ones(64, 512, dtype=dtype)
+            for at, value in enumerate((float("nan"), float("inf"), float("-inf"), -1.0)):
+                b[0, at] = value * 100
+            there = b.to("xpud")
+            for name, function in self.FUNCTIONS.items():
+                torch._dynamo.reset()
+                compiled = torch.compile(lambda a, b, function=function: function(a @ b), dynamic=False)
+                for rows in (1, 200, 200, 200):  # also with packed weights
+                    with self.subTest(name, rows=rows, dtype=dtype):
+                        value, product = a[:rows].to("xpud"), a[:rows] @ b
+                        expected = product.relu() if name == "relu" else function(value @ there).cpu()
+                        self.check(compiled(value, there), expected, 1e-2, 1e-2, True)
+
+    def test_gradients(self):
+        for layer in (nn.GELU(), nn.GELU("tanh"), nn.ReLU()):
+            with self.subTest(layer):
+                torch._dynamo.reset()
+                x, first, bias, second = torch.randn(6, 16), torch.randn(24, 16), torch.randn(24), torch.randn(8, 24)
+                self.compare_gradients(lambda x, w, b, v, layer=layer: nn.functional.linear(layer(nn.functional.linear(x, w, b)), v),
+                                       *(each.requires_grad_() for each in (x, first, bias, second)))  # fmt: skip
+
+    def test_symbolic_sizes(self):
+        compiled = torch.compile(lambda x, w, b: nn.functional.gelu(nn.functional.linear(x, w, b)), dynamic=True, fullgraph=True)
+        for rows in (3, 8, 1):
+            x, w, b = torch.randn(2, rows, 16), torch.randn(24, 16), torch.randn(24)
+            self.check(compiled(*moved((x, w, b))), nn.functional.gelu(nn.functional.linear(x, w, b)), 1e-5, 1e-5, True)
+        self.assertEqual(metrics.generated_kernel_count, 0)
+
+    def test_operations_are_counted(self):
+        counted = []
+        x, w, b = torch.randn(6, 16, device="xpud"), torch.randn(24, 16, device="xpud"), torch.randn(24, device="xpud")
+        for function in (nn.functional.linear, torch.compile(lambda x, w, b: nn.functional.gelu(nn.functional.linear(x, w, b)))):
+            function(x, w, b)
+            with FlopCounterMode(display=False) as counter:
+                function(x, w, b)
+            counted.append(counter.get_total_flops())
+        self.assertEqual(counted, [2 * 6 * 16 * 24] * 2)
+
+    def test_the_operator_refuses_what_does_not_fit(self):
+        a, b = torch.ones(2, 3, device="xpud"), torch.ones(3, 4, device="xpud")
+        with self.assertRaisesRegex(ValueError, "no activation mish"):
+            torch.ops.xpud.activated_product(None, a, b, "mish")
+        with self.assertRaisesRegex(RuntimeError, "of sizes"):
+            torch.ops.xpud.activated_product(None, b, a, "relu")
+        with self.assertRaises(RuntimeError):
+            torch.ops.xpud.activated_product(torch.ones(3, device="xpud"), a, b, "relu")
 
 
 class TypesTest(Compiled):
@@ -448,7 +579,8 @@ class ModelsTest(Compiled):
             expected = model(ids)[0]
             value = torch.compile(model.to("xpud"), fullgraph=True)(ids.to("xpud"))[0]
         torch.testing.assert_close(value.cpu(), expected, atol=1e-4, rtol=1e-4)
-        self.assertLessEqual(metrics.generated_kernel_count, 6)  # different ones
+        fused = bool(_C.product_activations(0))
+        self.assertLessEqual(metrics.generated_kernel_count, 5 if fused else 6)  # different ones
 
 
 class AheadTest(unittest.TestCase):

@@ -23,6 +23,30 @@ from torch._inductor import config
 from torch_xpud.inductor import compile_graph, scheduling
 
 
+class Quantized(torch.Tensor):
+    """A matrix of int8, with a scale for each row or column."""
+
+    @staticmethod
+    def __new__(cls, numbers, scales):
+        return torch.Tensor._make_wrapper_subclass(cls, numbers.shape, dtype=scales.dtype, device=numbers.device)
+
+    def __init__(self, numbers, scales):
+        self.numbers, self.scales = numbers, scales
+
+    def __tensor_flatten__(self):
+        return ["numbers", "scales"], None
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner, context, size, stride):
+        return cls(inner["numbers"], inner["scales"])
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args, kwargs=None):
+        if function in (torch.ops.aten.detach.default, torch.ops.aten.t.default, torch.ops.aten.alias.default):
+            return cls(function(args[0].numbers), function(args[0].scales))
+        return function(*(each.numbers * each.scales if isinstance(each, cls) else each for each in args), **(kwargs or {}))
+
+
 class NotFusedTest(Compiled):
     """What loops do not express runs beside them, and is right."""
 
@@ -129,11 +153,77 @@ class NotFusedTest(Compiled):
         x = torch.randn(5)
         torch.testing.assert_close(torch.compile(function)(x.to("xpud")).cpu(), (x * 2).sin() + x * 2)
 
-    @unittest.skipUnless(torch.xpud.device_count() > 1, "one device")
     def test_two_devices(self):
-        x = torch.randn(5)
-        value = torch.compile(lambda x, y: (x.sin().to("xpud:1") + y.cos()) * 2)(x.to("xpud:0"), x.to("xpud:1"))
-        torch.testing.assert_close((value.device.index, value.cpu()), (1, (x.sin() + x.cos()) * 2))
+        out = run("""
+            import os, tempfile
+            os.environ["XDG_RUNTIME_DIR"], os.environ["XPUD_ADDRESS"] = tempfile.mkdtemp(), ""
+            import torch, torch_xpud
+
+            def function(x, y, v, w):
+                a, b = torch.nn.functional.gelu(x @ v), (y @ w).relu()
+                sums = (x + 1).sum(0) + (a.to("xpud:1") * b).sum(0).to("xpud:0")
+                return a.to("xpud:1") + b, b.to("xpud:0") * 2 + a, sums, (y + 1).sum(0)
+
+            print(torch.xpud.device_count())
+            inputs = [torch.randn(33, 33, device=f"xpud:{number % 2}", requires_grad=True) for number in range(4)]
+            others = [value.detach().cpu().to("xpud:0").requires_grad_() for value in inputs]
+            values, expected = torch.compile(function, fullgraph=True)(*inputs), function(others[0], others[1].to("xpud:1"), others[2], others[3].to("xpud:1"))
+            print(*(value.device.index for value in values))
+            torch.testing.assert_close(values, expected, atol=1e-4, rtol=1e-4)
+            for each in (values, expected):
+                sum(value.cpu().square().sum() for value in each).backward()
+            for one, other in zip(inputs, others):
+                torch.testing.assert_close(one.grad.cpu(), other.grad.cpu(), atol=1e-2, rtol=1e-4)
+            print("ok")
+        """, XPUD_CPU_DEVICES="2")  # fmt: skip
+        self.assertEqual(out.split(), ["2", "1", "0", "0", "1", "ok"])
+
+    def test_recurrent_layers_break_the_graph_by_default(self):
+        for kind in (nn.LSTM, nn.GRU):
+            with self.subTest(kind):
+                torch._dynamo.reset()
+                there, x = kind(8, 16).to("xpud"), torch.randn(3, 5, 8, device="xpud")
+                torch.testing.assert_close(torch.compile(lambda x, there=there: there(x * 2)[0].sin())(x), there(x * 2)[0].sin())
+                with self.assertRaisesRegex(torch._dynamo.exc.Unsupported, "allow_rnn"):
+                    torch.compile(there, fullgraph=True)(x)
+
+    def test_integers_in_equal_steps(self):
+        for dtype in (torch.int64, torch.int32, torch.uint8):
+            with self.subTest(dtype):
+                torch._dynamo.reset()
+                ranges = ((0, 50, 7), (1.5, 97, 33), (4.3, 9, 50), (2, 50, 1), (9, 1, 4))
+                function = lambda dtype=dtype, ranges=ranges: [torch.linspace(*each, dtype=dtype, device="xpud") + 1 for each in ranges]  # noqa: E731
+                torch.testing.assert_close(torch.compile(function, fullgraph=True)(), function())
+
+    def test_custom_operators_with_gradients(self):
+        with torch.library._scoped_library("xpud_custom", "FRAGMENT"):
+
+            @torch.library.custom_op("xpud_custom::scale", mutates_args=())
+            def scale(x: torch.Tensor, factor: float) -> torch.Tensor:
+                return x * factor
+
+            @torch.library.custom_op("xpud_custom::increase", mutates_args={"x"})
+            def increase(x: torch.Tensor) -> None:
+                x.add_(1)
+
+            scale.register_fake(lambda x, factor: torch.empty_like(x))
+            scale.register_autograd(lambda ctx, gradient: (gradient * ctx.factor, None),
+                                    setup_context=lambda ctx, inputs, output: setattr(ctx, "factor", inputs[1]))  # fmt: skip
+
+            def function(x):
+                y = scale(x.sin(), 3.0)
+                z = y.clone()
+                increase(z)
+                return (y + z).cos()
+
+            self.compare_gradients(function, torch.randn(5, 7).requires_grad_())
+
+    def test_quantized_weights(self):
+        """A subclass that wraps two tensors, as torchao's do."""
+        numbers, scales, x = torch.randint(-8, 8, (16, 8), dtype=torch.int8), torch.rand(16, 1), torch.randn(4, 8)
+        made = torch.compile(lambda x, w: nn.functional.gelu(nn.functional.linear(x, w)), fullgraph=True)(
+            x.to("xpud"), Quantized(numbers.to("xpud"), scales.to("xpud")))  # fmt: skip
+        torch.testing.assert_close(made.cpu(), nn.functional.gelu(x @ (numbers * scales).t()), atol=1e-5, rtol=1e-5)
 
 
 class PrecisionTest(Compiled):

@@ -76,6 +76,9 @@ const xpud::LoopKernel& LoopKernel::On(Runtime& runtime, int device) {
   Defined& defined = defined_[static_cast<size_t>(device)];
   if (defined.runtime == runtime.number()) [[likely]]
     return defined.kernel;
+  TORCH_CHECK_NOT_IMPLEMENTED(KnowsLoopKernels(), "the daemon at ", runtime.session()->address(),
+                              " does not know xpud::loop, which compiled functions call: update it, or call "
+                              "torch._dynamo.reset(), so that they are compiled without");
   auto made = runtime.current_queue(device).DefineKernel(std::as_bytes(std::span(bytes_)), name_);
   ThrowIfError(made.status());
   defined = {runtime.number(), *std::move(made)};

@@ -41,9 +41,10 @@ at::Tensor& ScaleInto(at::Tensor& out, const at::Tensor& addend, const at::Scala
 }
 
 // Multiplies matrices (rank 2) or batches of them (rank 3). `addend` may be undefined. `given`: where the
-// result goes, if it is defined and fits (FitsProduct).
+// result goes, if it is defined and fits (FitsProduct). REQUIRES: without an activation, or k is not 0.
 at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Scalar& beta,
-                   const at::Scalar& alpha, const at::Tensor& given = {}) {
+                   const at::Scalar& alpha, const at::Tensor& given = {},
+                   ops::Activation activation = ops::Activation::kNone) {
   CheckTypes(a, b);
   c10::SmallVector<int64_t, 3> sizes(a.sizes());
   sizes.back() = b.size(-1);
@@ -64,7 +65,7 @@ at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a
     c = shape.Ref(0, addend, *ToDType(addend.scalar_type()));
   }
   LaunchProduct(Describe(out), Describe(a), Describe(b), c, beta.toDouble(), alpha.toDouble(),
-                DeviceIndexOf(out));
+                DeviceIndexOf(out), activation);
   return out;
 }
 
@@ -309,6 +310,38 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LinearBackward(const at::Tensor& 
   if (mask[2]) bias_gradient = rows.held.reshape(rows.sizes).sum(0);
   return {input_gradient, weight_gradient, bias_gradient};
 }
+
+// ---- products of compiled graphs (torch_xpud/inductor/activations.py) ----
+
+at::Tensor Activate(const at::Tensor& value, ops::Activation activation) {
+  if (activation == ops::Activation::kRelu) return at::relu(value);
+  return at::gelu(value, activation == ops::Activation::kGelu ? "none" : "tanh");
+}
+
+// activation(a b + bias), of matrices, or of batches of them without a bias.
+at::Tensor ActivatedProduct(const std::optional<at::Tensor>& bias, const at::Tensor& a, const at::Tensor& b,
+                            c10::string_view name) {
+  const ops::Activation activation = ActivationNamed(name);
+  const bool has_bias = bias.has_value() && bias->defined();
+  TORCH_CHECK(Multiplies(a, b, 2) || (Multiplies(a, b, 3) && !has_bias), "activated_product of sizes ",
+              a.sizes(), " and ", b.sizes(), has_bias ? " with a bias" : "");
+  if (!IsServed(a) || a.size(-1) == 0)
+    return Activate(has_bias ? at::addmm(*bias, a, b) : at::matmul(a, b), activation);
+  if (!has_bias) {
+    XPUD_RECORD_PRODUCT(a.dim() == 2 ? "aten::mm" : "aten::bmm", a, b);
+    return Product(a, b, {}, 0, 1, {}, activation);
+  }
+  XPUD_RECORD_PRODUCT("aten::addmm", *bias, a, b);
+  return Product(a, b, *bias, 1, 1, {}, activation);
+}
+
+// The result's fake tensor is made in Python.
+TORCH_LIBRARY_FRAGMENT(xpud, m) {
+  m.def("activated_product(Tensor? bias, Tensor a, Tensor b, str activation) -> Tensor",
+        {at::Tag::flexible_layout, at::Tag::pt2_compliant_tag});
+}
+
+TORCH_LIBRARY_IMPL(xpud, PrivateUse1, m) { m.impl("activated_product", XPUD_FN(ActivatedProduct)); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("mm", XPUD_FN(Mm));

@@ -10,6 +10,7 @@ Importing this imports Inductor and registers the back end. torch_xpud.dynamo do
 | `wrapper` | the Python code around kernels |
 | `runtime` | what that code calls |
 | `choices` | what runs as an operator |
+| `activations` | products that compute their activation |
 | `masks` | attention masks that are known when a graph is compiled |
 | `orders` | orders of loops that can be fused with reductions |
 | `patches` | what is changed in PyTorch |
@@ -27,6 +28,7 @@ from torch._inductor.compile_fx import compile_fx
 
 from .. import dynamo
 from . import patches
+from .activations import GiveActivations
 from .choices import ChooseOperators, InTurn, SaveBeforeMutation, compile_loops
 from .masks import SimplifyMasks
 from .orders import OrderLoops, restore_loops
@@ -85,7 +87,7 @@ def settings(given):
     """Returns the patches of Inductor's configuration for a graph of xpud, from those that the program gave."""
     known = config.get_config_copy()
     patched = {**given, **{name: value for name, value in _SETTINGS.items() if name in known}}
-    for name, ours in (("post_grad_custom_post_pass", (ChooseOperators(),)), ("joint_custom_post_pass", (SimplifyMasks(), SaveBeforeMutation()))):
+    for name, ours in (("post_grad_custom_post_pass", (GiveActivations(), ChooseOperators())), ("joint_custom_post_pass", (SimplifyMasks(), SaveBeforeMutation()))):
         passes = patched.get(name, getattr(config, name)) or ()
         patched[name] = InTurn(*(passes if isinstance(passes, (list, tuple)) else (passes,)), *ours)
     for name, ours in (("_pre_fusion_custom_pass", OrderLoops()), ("_post_fusion_custom_pass", restore_loops)):
