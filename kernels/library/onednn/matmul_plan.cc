@@ -58,8 +58,11 @@ MatmulPlan::MatmulPlan(const MatmulProblem& problem) : problem_(problem) {
   const MatmulProblem& p = problem_;
   few_rows_ = p.k > 0 && p.FewRows();
   blocked_ = p.k == 0 || !MultipliesNatively(p.in) || !IsMatrix(p.a, p.m, p.k) || !IsMatrix(p.b, p.k, p.n);
-  direct_ =
-      p.plain && (!p.has_c || p.RowBias()) && p.in == p.out_type && p.out.column == 1 && p.out.row >= p.n;
+  // Halves are rounded after their gelu, not before it too.
+  const bool rounds_once = p.out_type == ops::DType::kFloat32 || p.activation == ops::Activation::kNone ||
+                           p.activation == ops::Activation::kRelu;
+  direct_ = p.plain && (!p.has_c || p.RowBias()) && p.in == p.out_type && p.out.column == 1 &&
+            p.out.row >= p.n && rounds_once;
   nanoseconds_ = Estimate(p);
   batch_.size = p.batch;
   m_.size = p.m;
