@@ -42,38 +42,40 @@ bool IsInside(const Interval& index, const Interval* count, int64_t elements) {
   return count->known && count->low >= 0 && count->high <= elements - index.high;
 }
 
-// What masks say of index expressions: comparisons of two that all must hold. Others are not used.
+// What masks say of index expressions: comparisons of two that all must hold. Others are not used, nor are
+// more than some, so that hostile masks cost little.
 class MaskLimits {
  public:
   MaskLimits(const Body& body, const BodyInfo& info, const Bounds& bounds)
       : body_(body), info_(info), bounds_(bounds) {}
 
-  // For what runs under a mask: its own and those of the masks around it.
-  std::vector<Bounds::Limit> Of(uint32_t mask) const {
-    std::vector<Bounds::Limit> limits;
-    std::vector<bool> seen(body_.statements.size());
+  // For what runs under a mask: its own and those of the masks around it. Until the next call.
+  std::span<const Bounds::Limit> Of(uint32_t mask) {
+    if (mask == mask_) return limits_;
+    mask_ = mask;
+    limits_.clear();
     std::vector<uint32_t> conditions;
     const auto add = [&](uint32_t condition) {
-      if (condition == kNone || seen[condition]) return;
-      seen[condition] = true;
-      conditions.push_back(condition);
+      const bool is_new = std::ranges::find(conditions, condition) == conditions.end();
+      if (condition != kNone && is_new && conditions.size() < kMaxConditions) conditions.push_back(condition);
     };
-    for (; mask != kNone; mask = info_.statements[mask].block) add(body_.statements[mask].values[0]);
-    while (!conditions.empty()) {
-      const Statement& s = body_.statements[conditions.back()];
-      conditions.pop_back();
+    for (uint32_t m = mask; m != kNone && conditions.size() < kMaxConditions; m = info_.statements[m].block)
+      add(body_.statements[m].values[0]);
+    for (size_t i = 0; i < conditions.size(); ++i) {
+      const Statement& s = body_.statements[conditions[i]];
       if (s.kind != StatementKind::kCall) continue;
       if (s.function == Function::logical_and || s.function == Function::bitwise_and) {
         add(s.values[0]);
         add(s.values[1]);
       } else if (s.type == DType::kInt64) {
-        AddComparison(s, limits);
+        AddComparison(s);
       }
     }
-    return limits;
+    return limits_;
   }
 
  private:
+  static constexpr size_t kMaxConditions = 16;
   static constexpr int64_t kLowest = std::numeric_limits<int64_t>::min(),
                            kHighest = std::numeric_limits<int64_t>::max();
   struct Side {
@@ -89,7 +91,7 @@ class MaskLimits {
     return {};
   }
 
-  void AddComparison(const Statement& s, std::vector<Bounds::Limit>& limits) const {
+  void AddComparison(const Statement& s) {
     const bool is_less = s.function == Function::lt, is_more = s.function == Function::gt,
                is_equal = s.function == Function::eq;
     const bool is_at_most = is_less || s.function == Function::le,
@@ -101,9 +103,9 @@ class MaskLimits {
       const int64_t step = is_equal || (!is_less && !is_more) ? 0 : 1;
       int64_t high = 0, low = 0;
       if (x.node != kNone && !__builtin_sub_overflow(y.interval.high, step, &high))
-        limits.push_back({x.node, kLowest, high});
+        limits_.push_back({x.node, kLowest, high});
       if (y.node != kNone && !__builtin_add_overflow(x.interval.low, step, &low))
-        limits.push_back({y.node, low, kHighest});
+        limits_.push_back({y.node, low, kHighest});
     };
     if (is_at_most || is_equal) at_most(a, b);
     if (is_at_least || is_equal) at_most(b, a);
@@ -112,6 +114,8 @@ class MaskLimits {
   const Body& body_;
   const BodyInfo& info_;
   const Bounds& bounds_;
+  uint32_t mask_ = kNone;
+  std::vector<Bounds::Limit> limits_;  // of mask_
 };
 
 absl::StatusOr<std::vector<int64_t>> ExtentsOf(const Body& body, const Bounds& bounds, size_t number) {
@@ -160,7 +164,7 @@ absl::StatusOr<CallInfo> CheckCall(const Kernel& kernel, const KernelInfo& info,
   for (size_t b = 0; b < kernel.bodies.size(); ++b) {
     const Body& body = kernel.bodies[b];
     const Bounds bounds(body, sizes);
-    const MaskLimits mask_limits(body, info.bodies[b], bounds);
+    MaskLimits mask_limits(body, info.bodies[b], bounds);
     BodyCall made;
     ASSIGN_OR_RETURN(made.extents, ExtentsOf(body, bounds, b));
     double outer = 1, all = 1;
