@@ -32,19 +32,19 @@ constexpr int64_t kMaxHeldBlocks = 4;
 constexpr int64_t kRowsInAChain = 16;
 
 // The side of a square of elements that are transposed in registers.
-constexpr int64_t kSquare = 8;
+constexpr int kSquare = 8;
 
 // Of kSquare vectors, each of kSquare elements. Halves that alternate, as often as 2 divides kSquare.
 Values Transposed(llvm::IRBuilder<>& ir, Values lines) {
   constexpr int kHalf = kSquare / 2;
-  for (int64_t step = 1; step < kSquare; step *= 2) {
+  for (int step = 1; step < kSquare; step *= 2) {
     Values next;
     for (size_t i = 0; i < kHalf; ++i) {
       for (const int first : {0, kHalf}) {
         std::array<int, kSquare> order;
-        for (int k = 0; k < kHalf; ++k) {
-          order[static_cast<size_t>(2 * k)] = first + k;
-          order[static_cast<size_t>(2 * k + 1)] = first + k + static_cast<int>(kSquare);
+        for (size_t k = 0; k < kHalf; ++k) {
+          order[2 * k] = first + static_cast<int>(k);
+          order[2 * k + 1] = order[2 * k] + kSquare;
         }
         next.push_back(ir.CreateShuffleVector(lines[i], lines[i + kHalf], order));
       }
@@ -299,7 +299,7 @@ void LoopEmission::TurnSquare(uint32_t i, Value row, Value column) {
   const size_t across = variant_.call().across, last = outer_ - 1;
   iterators_[across] = row;
   Values lines;
-  for (int64_t k = 0; k < kSquare; ++k) {
+  for (int k = 0; k < kSquare; ++k) {
     InScope([&] {
       iterators_[last] = e_.Add(column, e_.I64(k));
       lines.push_back(e_.LoadRaw(line, args_.buffers[At(i).operand], Index(At(i).index)));
@@ -307,7 +307,7 @@ void LoopEmission::TurnSquare(uint32_t i, Value row, Value column) {
   }
   lines = Transposed(e_.ir(), lines);
   iterators_[last] = column;
-  for (int64_t k = 0; k < kSquare; ++k) {
+  for (int k = 0; k < kSquare; ++k) {
     iterators_[across] = e_.Add(row, e_.I64(k));
     const auto [base, place] = PlaceInTile(i);
     e_.StoreRaw(base, place, lines[static_cast<size_t>(k)]);
