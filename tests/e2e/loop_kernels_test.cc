@@ -1,11 +1,10 @@
 // Loop kernels through a real daemon: defined, called, refused, forgotten.
-#include <unistd.h>
-
 #include <bit>
 #include <chrono>
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -212,12 +211,14 @@ TEST_P(LoopKernels, AFailedAssertionNamesKernelAndStatement) {
 }
 
 TEST_P(LoopKernels, AreCompiledBeforeTheFirstCallIfItIsNamed) {
-  // Of this process alone, so that they are on nobody's disk.
-  const auto fresh = [](int number) {
+  // Each has numbers of its own, so that it is on nobody's disk.
+  std::random_device random;
+  const auto fresh = [&] {
     BodyBuilder b;
+    const auto number = [&] { return b.Real(static_cast<double>(random())); };
     const uint32_t i = b.Dimension(b.Size(0));
-    const double unlike = static_cast<double>(getpid()) + number / 16.0;
-    b.Store(1, i, b.Call(Function::add, DType::kFloat32, b.Load(0, i), b.Real(unlike)));
+    const uint32_t sum = b.Call(Function::add, DType::kFloat32, b.Load(0, i), number());
+    b.Store(1, i, b.Call(Function::mul, DType::kFloat32, sum, number()));
     return loops::Kernel{.operands = {{DType::kFloat32, Role::kRead}, {DType::kFloat32, Role::kWritten}},
                          .sizes = 1,
                          .bodies = {b.body}};
@@ -228,7 +229,7 @@ TEST_P(LoopKernels, AreCompiledBeforeTheFirstCallIfItIsNamed) {
   std::vector<LoopKernel> kernels;
   const std::vector<int64_t> sizes = {3}, elements = {3, 3};
   for (int i = 0; i < kKernels; ++i) {
-    kernels.push_back(Define(fresh(i), "fresh"));
+    kernels.push_back(Define(fresh(), "fresh"));
     ASSERT_TRUE(queue_.PrepareKernel(kernels.back(), sizes, elements).ok());
   }
   ASSERT_TRUE(queue_.Synchronize().ok()) << "it waits for none of them";
