@@ -77,23 +77,6 @@ class LoopEmission {
   // Emits what is the same at all points of the loop along the last dimension, which `emit` then makes. A
   // value that an index needs would be read at each of them, and keep the loop from being vectorised.
   void WithLineValues(const std::function<void()>& emit);
-  void EmitTiles(Value begin, Value end);
-  void EmitGpuTile();
-  // Sets the iterators of the other dimensions, and tile_row_ and tile_column_. Returns where its rows and
-  // columns end.
-  std::pair<Value, Value> OpenTile(Value tile);
-  bool IsTurned(uint32_t i) const {
-    return variant_.call().schedule == LoopSchedule::kTiles && variant_.call().in_block[i];
-  }
-  void TurnTile(Value row_end, Value column_end);
-  // Of kSquare rows and columns, in registers.
-  void TurnSquare(uint32_t i, Value row, Value column);
-  void TurnTileOfGroup(Value row_end, Value column_end);
-  // Where the bits of a load at this point of the tile are kept.
-  std::pair<Value, Value> PlaceInTile(uint32_t i);
-  llvm::Type* StorageOfLoad(uint32_t i) const {
-    return e_.StorageOf(variant_.kernel().operands[At(i).operand].type);
-  }
   void EmitGpuPoints();
   void EmitPoint(Value point);
   // Sets the iterators of the first `dimensions` from their linear number.
@@ -120,6 +103,25 @@ class LoopEmission {
   Value PlaceOf(size_t number, Value part);
   // The positions of a reduced dimension that are gone through: from the first to the second.
   std::pair<Value, Value> RangeOf(size_t dimension);
+
+  // Points of tiles (tile_emission.cc).
+  void EmitTiles(Value begin, Value end);
+  void EmitGpuTile();
+  // Sets the iterators of the other dimensions, and tile_row_ and tile_column_. Returns where its rows and
+  // columns end.
+  std::pair<Value, Value> OpenTile(Value tile);
+  bool IsTurned(uint32_t i) const {
+    return variant_.call().schedule == LoopSchedule::kTiles && variant_.call().in_block[i];
+  }
+  void TurnTile(Value row_end, Value column_end);
+  // Of kSquare rows and columns, in registers.
+  void TurnSquare(uint32_t i, Value row, Value column);
+  void TurnTileOfGroup(Value row_end, Value column_end);
+  // Where the bits of a load at this point of the tile are kept.
+  std::pair<Value, Value> PlaceInTile(uint32_t i);
+  llvm::Type* StorageOfLoad(uint32_t i) const {
+    return e_.StorageOf(variant_.kernel().operands[At(i).operand].type);
+  }
 
   // Points of adjacent columns (column_emission.cc).
   void EmitColumns(Value begin, Value end);
