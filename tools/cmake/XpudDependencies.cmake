@@ -9,6 +9,8 @@ find_package(Protobuf REQUIRED)
 find_package(gRPC CONFIG REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(yaml-cpp REQUIRED)  # the daemon's configuration; never in libxpud
+find_package(CURL REQUIRED)           # xpud-node-agent asks the API server of Kubernetes
+find_package(nlohmann_json REQUIRED)
 find_package(benchmark REQUIRED)
 find_library(ZE_LOADER ze_loader REQUIRED)
 add_library(ze_loader INTERFACE)

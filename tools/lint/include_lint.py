@@ -15,13 +15,14 @@ SOURCES = {".h", ".cc", ".inc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
 # Our folders: an include that starts with one of these is looked up in the rules.
-OURS = ("proto/", "sdk/", "xpud/", "kernels/", "drivers/", "daemon/", "tools/", "tests/")
+OURS = ("proto/", "sdk/", "xpud/", "kernels/", "drivers/", "daemon/", "deploy/", "tools/", "tests/")
 # Restricted libraries: include prefix -> name.
 FENCED = {
     "level_zero/": "Level Zero", "proto/base/ze_ext.h": "Level Zero", "llvm/": "LLVM", "llvm-c/": "LLVM",
     "oneapi/dnnl": "oneDNN", "dnnl": "oneDNN", "grpcpp/": "gRPC", "grpc/": "gRPC", "proto/control/": "gRPC", "proto/remote/remote.": "gRPC",
     "torch/": "PyTorch", "ATen/": "PyTorch", "c10/": "PyTorch", "Python.h": "Python", "cuda.h": "CUDA",
     "openssl/": "OpenSSL", "spdlog/": "spdlog", "yaml-cpp/": "yaml-cpp", "absl/synchronization/": "absl::Mutex",
+    "curl/": "libcurl", "nlohmann/": "nlohmann/json", "slurm/": "Slurm", "deploy/agent/kubelet/": "gRPC",
 }
 
 
@@ -82,8 +83,13 @@ RULES = (
     Rule("daemon/gateway/", ("daemon/gateway/", "daemon/telemetry/", "sdk/client/", "xpud/", "proto/"), ("gRPC", "spdlog", "OpenSSL")),  # a client of the daemon
     Rule("daemon/telemetry/", ("daemon/", "proto/"), ("spdlog", "gRPC")),  # metrics are read from the control plane's messages
     Rule("daemon/service/", ("daemon/", "proto/"), ("spdlog", "gRPC")),
+    # A client of the control plane. Each engine's folder uses the core, and none another's.
+    Rule("deploy/agent/", ("deploy/agent/", "daemon/telemetry/", "sdk/control/", "proto/"), ("gRPC", "spdlog", "yaml-cpp")),
+    Rule("deploy/agent/core/", ("deploy/agent/core/", "sdk/control/", "proto/"), ("gRPC", "spdlog")),
+    Rule("deploy/agent/grants/", ("deploy/agent/core/", "deploy/agent/grants/", "proto/"), ("gRPC", "spdlog", "yaml-cpp")),
+    Rule("deploy/agent/kubernetes/", ("deploy/agent/core/", "deploy/agent/kubernetes/", "deploy/agent/kubelet/", "proto/"), ("gRPC", "spdlog", "libcurl", "nlohmann/json")),
     Rule("tools/", ("sdk/client/", "sdk/control/", "xpud/", "proto/", "tools/", "daemon/config/"), ("gRPC",)),
-    Rule("tests/fuzz/", ("proto/", "sdk/client/", "kernels/", "drivers/", "daemon/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),
+    Rule("tests/fuzz/", ("proto/", "sdk/client/", "kernels/", "drivers/", "daemon/", "deploy/agent/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),
     Rule("tests/", ("proto/", "sdk/", "xpud/", "tests/"), ("Level Zero", "gRPC")),
 )
 

@@ -1,0 +1,27 @@
+#include "deploy/agent/core/counters.h"
+
+namespace xpud::agent {
+
+void Counters::AddCall(const std::string& engine, const std::string& action, const std::string& result,
+                       std::chrono::nanoseconds took) {
+  const MutexLock lock(mutex_);
+  snapshot_.calls[{engine, action}].Add(static_cast<uint64_t>(took.count()));
+  if (result != "ok") ++snapshot_.refusals[{engine, result}];
+}
+
+void Counters::AddCorrection(const std::string& engine, const std::string& what) {
+  const MutexLock lock(mutex_);
+  ++snapshot_.corrections[{engine, what}];
+}
+
+void Counters::AddRequest(const std::string& engine, int code) {
+  const MutexLock lock(mutex_);
+  ++snapshot_.requests[{engine, code}];
+}
+
+Counters::Snapshot Counters::Read() const {
+  const MutexLock lock(mutex_);
+  return snapshot_;
+}
+
+}  // namespace xpud::agent
