@@ -149,7 +149,7 @@ class Kubelet:
                 assert set(mount) <= {"hostPath", "containerPath", "options", "type"}, path
         return spec["devices"]
 
-    def start_container(self, ids: list[str], command: list, env: dict[str, str] | None = None, uid: int | None = None, **options) -> subprocess.Popen:
+    def start_container(self, ids: list[str], command: list, env: dict[str, str] | None = None, uid: int | None = None) -> subprocess.Popen:
         """Starts a program in a mount namespace with the devices' mounts. It finds xpud at /run/xpud, if anywhere."""
         edits = self.injections(ids)
         script = ["set -e", "mount --make-rprivate /", "mount -t tmpfs tmpfs /run"]  # the machine's own /run must not get a folder xpud
@@ -162,7 +162,7 @@ class Kubelet:
         environment = {**os.environ, **(env or {}), "XPUD_ADDRESS": "", "XDG_RUNTIME_DIR": "/nonexistent",
                        **dict(entry.split("=", 1) for entry in edits["env"])}
         return subprocess.Popen(["unshare", "--mount", "sh", "-c", "\n".join(script), "sh", *user, *map(str, command)], env=environment, text=True,
-                                **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 class HealthWatch:

@@ -58,12 +58,18 @@ absl::StatusOr<std::optional<Allocation>> DraDriver::Ask(const ClaimName& name) 
   return std::optional(*std::move(allocation));
 }
 
+absl::Status DraDriver::Write(const CdiClaim& file) {
+  const absl::Status status = parts_.files->Write(file);
+  parts_.conditions->Set(kCdiCondition, status);
+  return status;
+}
+
 absl::StatusOr<DraDriver::Prepared> DraDriver::Make(const ClaimKeeper::Hold& hold,
                                                     const Allocation& allocation) {
   const absl::StatusOr<v1::Claim> claim = parts_.keeper->Ensure(hold, ClaimOf(allocation));
   if (absl::IsResourceExhausted(claim.status())) parts_.was_refused();
   RETURN_IF_ERROR(claim.status());
-  RETURN_IF_ERROR(parts_.files->Write(FileOf(allocation, *claim)));
+  RETURN_IF_ERROR(Write(FileOf(allocation, *claim)));
   return Prepared{allocation.results, CdiFiles::IdOf(allocation.uid)};
 }
 
@@ -118,7 +124,7 @@ absl::Status DraDriver::ReconcileOne(const ClaimName& name, const v1::Claim* cla
     // The claim stays as it is; its file can be written from what is known.
     if (claim != nullptr && !file.ok()) {
       counters.AddCorrection(kEngineName, "file_written");
-      RETURN_IF_ERROR(parts_.files->Write({name.uid, name.name_space, name.name, {}, claim->door()}));
+      RETURN_IF_ERROR(Write({name.uid, name.name_space, name.name, {}, claim->door()}));
     }
     return wanted.status();
   }
@@ -127,7 +133,7 @@ absl::Status DraDriver::ReconcileOne(const ClaimName& name, const v1::Claim* cla
   const CdiClaim content = FileOf(**wanted, made);
   if (file.ok() && *file == content) return absl::OkStatus();
   counters.AddCorrection(kEngineName, "file_written");
-  return parts_.files->Write(content);
+  return Write(content);
 }
 
 absl::Status DraDriver::Mend(const CdiFiles::Unreadable& file, bool has_claim) {

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "deploy/agent/core/claim_keeper.h"
+#include "deploy/agent/core/conditions.h"
 #include "deploy/agent/core/engine.h"
 #include "deploy/agent/kubernetes/api_server.h"
 #include "deploy/agent/kubernetes/cdi_files.h"
@@ -27,13 +28,17 @@ struct ClaimName {
   std::string name_space, uid, name;
 };
 
+// The condition that CDI files can be written.
+inline constexpr char kCdiCondition[] = "cdi-folder";
+
 class DraDriver final : public Engine {
  public:
   struct Parts {
     ApiServer* api_server;  // none of these is null, and all outlive the driver
     ClaimKeeper* keeper;
-    CdiFiles* files;
+    const CdiFiles* files;
     Tombstones* tombstones;
+    Conditions* conditions;
     std::string node;
     std::function<void()> was_refused;  // the daemon cannot guarantee what the slice promises
   };
@@ -61,6 +66,8 @@ class DraDriver final : public Engine {
   absl::StatusOr<Prepared> Make(const ClaimKeeper::Hold& hold, const Allocation& allocation);
   absl::Status Remove(const ClaimKeeper::Hold& hold, const std::string& uid);
   // `claim`: the daemon's; null if it has none.
+  // Writes the file, and has the condition say whether that can be done.
+  absl::Status Write(const CdiClaim& file);
   // Removes a file that tells nothing and that belongs to no claim.
   absl::Status Mend(const CdiFiles::Unreadable& file, bool has_claim);
   absl::Status ReconcileOne(const ClaimName& name, const v1::Claim* claim);

@@ -1,6 +1,7 @@
 #include "deploy/agent/kubernetes/dra_server.h"
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
@@ -113,6 +114,8 @@ absl::Status MakeFolder(const std::string& path) {
 }
 
 }  // namespace
+
+DraServer::DraServer(Parts parts) : parts_(std::move(parts)) {}
 
 std::string DraServer::CallSocket() const {
   return absl::StrCat(parts_.kubelet, "/plugins/", kDriver, "/dra.sock");

@@ -41,7 +41,7 @@ class DraServer {
   DraServer& operator=(const DraServer&) = delete;
 
  private:
-  explicit DraServer(Parts parts) : parts_(std::move(parts)) {}
+  explicit DraServer(Parts parts);
   std::string CallSocket() const;
   std::string RegistrationSocket() const;
   absl::Status Serve();

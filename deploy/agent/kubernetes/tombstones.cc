@@ -38,7 +38,7 @@ std::unique_ptr<Tombstones> Tombstones::Open(std::string path) {
     return stones;
   }
   const MutexLock lock(stones->mutex_);
-  for (const std::string_view line : absl::StrSplit(*content, '\n', absl::SkipEmpty())) {
+  for (const absl::string_view line : absl::StrSplit(*content, '\n', absl::SkipEmpty())) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
     Stone stone;
     if (words.size() != 3 || words[0].empty() || !absl::SimpleAtoi(words[1], &stone.time_s)) continue;
