@@ -16,9 +16,9 @@ constexpr std::string_view kPlain = "text/plain; charset=utf-8";
 
 uint32_t Connection::events() const { return state_ == State::kWriting ? EPOLLOUT : EPOLLIN; }
 
-bool Connection::Advance(const Metrics& metrics) {
+bool Connection::Advance(const Metrics& metrics, const Pages& pages) {
   while (true) {
-    const Step step = state_ == State::kReading   ? Read(metrics)
+    const Step step = state_ == State::kReading   ? Read(metrics, pages)
                       : state_ == State::kWriting ? Write()
                                                   : Drain();
     if (step != Step::kGoesOn) return step == Step::kWaits;
@@ -30,17 +30,18 @@ Connection::Step Connection::After(ssize_t result) const {
   return result < 0 && errno == EAGAIN ? Step::kWaits : Step::kEnds;
 }
 
-Connection::Step Connection::Read(const Metrics& metrics) {
+Connection::Step Connection::Read(const Metrics& metrics, const Pages& pages) {
   std::array<char, 2048> bytes;
   const ssize_t count = recv(socket_.get(), bytes.data(), bytes.size(), 0);
   if (count <= 0) return After(count);
   request_.append(bytes.data(), static_cast<size_t>(count));
   const auto request = ParseRequest(request_);
-  if (!request.ok() || request->has_value()) Answer(request, metrics);
+  if (!request.ok() || request->has_value()) Answer(request, metrics, pages);
   return Step::kGoesOn;
 }
 
-void Connection::Answer(const absl::StatusOr<std::optional<Request>>& request, const Metrics& metrics) {
+void Connection::Answer(const absl::StatusOr<std::optional<Request>>& request, const Metrics& metrics,
+                        const Pages& pages) {
   if (!request.ok()) {
     return Refuse(
         absl::IsOutOfRange(request.status()) ? "431 Request Header Fields Too Large" : "400 Bad Request",
@@ -49,6 +50,11 @@ void Connection::Answer(const absl::StatusOr<std::optional<Request>>& request, c
   const Request& asked = **request;
   if (asked.method != "GET" && asked.method != "HEAD")
     return Refuse("405 Method Not Allowed\r\nAllow: GET, HEAD", "use GET");
+  if (const auto found = pages.find(asked.path); found != pages.end()) {
+    Page page = found->second();
+    return Respond(page.is_well ? "200 OK" : "503 Service Unavailable", kPlain,
+                   std::make_shared<const std::string>(std::move(page.text)), asked.method == "GET");
+  }
   if (asked.path != "/metrics") return Refuse("404 Not Found", "the metrics are at /metrics");
   Respond("200 OK", ContentType(asked.format), metrics(asked.format), asked.method == "GET");
 }

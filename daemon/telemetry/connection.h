@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,12 +23,18 @@ class Connection {
   using Body = std::shared_ptr<const std::string>;
   // Returns the metrics in a format.
   using Metrics = std::function<Body(Format)>;
+  // A page beside /metrics: plain text, and whether the status is 200 or 503.
+  struct Page {
+    bool is_well;
+    std::string text;
+  };
+  using Pages = std::map<std::string, std::function<Page()>>;  // by path: "/healthz"
 
   Connection(UniqueFd socket, Clock::time_point deadline) : socket_(std::move(socket)), deadline_(deadline) {}
 
   // Makes progress until it would block. Returns false at the end. Call it again when the socket is ready for
   // `events`.
-  bool Advance(const Metrics& metrics);
+  bool Advance(const Metrics& metrics, const Pages& pages = {});
   uint32_t events() const;  // epoll events to wait for
   int socket() const { return socket_.get(); }
   Clock::time_point deadline() const { return deadline_; }
@@ -36,11 +43,12 @@ class Connection {
   enum class State { kReading, kWriting, kDraining };
   enum class Step { kGoesOn, kWaits, kEnds };
 
-  Step Read(const Metrics& metrics);
+  Step Read(const Metrics& metrics, const Pages& pages);
   Step Write();
   // Reads and drops remaining input: unread data at close would make the peer lose the response.
   Step Drain();
-  void Answer(const absl::StatusOr<std::optional<Request>>& request, const Metrics& metrics);
+  void Answer(const absl::StatusOr<std::optional<Request>>& request, const Metrics& metrics,
+              const Pages& pages);
   void Respond(std::string_view status, std::string_view type, Body body, bool send_body = true);
   void Refuse(std::string_view status, std::string_view why);
   Step After(ssize_t result) const;  // `result` of a system call that transferred nothing

@@ -19,14 +19,17 @@ constexpr auto kPause = std::chrono::milliseconds(50);  // after a connection co
 
 }  // namespace
 
-MetricsServer::MetricsServer(Endpoint endpoint, Snapshot snapshot)
+MetricsServer::MetricsServer(Endpoint endpoint, Snapshot snapshot, Connection::Pages pages)
     : endpoint_(std::move(endpoint)),
       snapshot_(std::move(snapshot)),
+      pages_(std::move(pages)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(Endpoint endpoint, Snapshot snapshot) {
-  std::unique_ptr<MetricsServer> server(new MetricsServer(std::move(endpoint), std::move(snapshot)));
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(Endpoint endpoint, Snapshot snapshot,
+                                                                    Connection::Pages pages) {
+  std::unique_ptr<MetricsServer> server(
+      new MetricsServer(std::move(endpoint), std::move(snapshot), std::move(pages)));
   if (!server->epoll_.valid() || !server->stop_.valid() ||
       !server->Watch(server->stop_.get(), EPOLLIN, &server->stop_, EPOLL_CTL_ADD) ||
       !server->Watch(server->endpoint_.socket.get(), EPOLLIN, nullptr, EPOLL_CTL_ADD))
@@ -76,7 +79,7 @@ void MetricsServer::Accept() {
 void MetricsServer::Advance(Connections::iterator connection) {
   if (connection == connections_.end()) return;
   const uint32_t before = connection->events();
-  const bool goes_on = connection->Advance([this](Format format) { return Metrics(format); });
+  const bool goes_on = connection->Advance([this](Format format) { return Metrics(format); }, pages_);
   const bool waits =
       goes_on && (connection->events() == before ||
                   Watch(connection->socket(), connection->events(), &*connection, EPOLL_CTL_MOD));

@@ -27,7 +27,9 @@ class MetricsServer {
   // Takes a snapshot. Called on the server's thread.
   using Snapshot = std::function<Text()>;
 
-  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(Endpoint endpoint, Snapshot snapshot);
+  // The pages are made on the server's thread, too.
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(Endpoint endpoint, Snapshot snapshot,
+                                                              Connection::Pages pages = {});
   ~MetricsServer();  // REQUIRES: what `snapshot` uses still exists
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
@@ -35,7 +37,7 @@ class MetricsServer {
  private:
   using Connections = std::list<Connection>;  // the oldest first
 
-  MetricsServer(Endpoint endpoint, Snapshot snapshot);
+  MetricsServer(Endpoint endpoint, Snapshot snapshot, Connection::Pages pages);
   void Main();
   void Accept();
   void Advance(Connections::iterator connection);
@@ -46,6 +48,7 @@ class MetricsServer {
 
   const Endpoint endpoint_;
   const Snapshot snapshot_;
+  const Connection::Pages pages_;
   UniqueFd epoll_, stop_;
 
   // The server's thread only.

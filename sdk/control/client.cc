@@ -24,8 +24,10 @@
 namespace xpud::control {
 namespace {
 
-constexpr int kGrpcThreads = 8;    // that gRPC may start for a channel; without them it aborts or hangs
-constexpr uint32_t kWaitMs = 500;  // short, so that callers react to Ctrl-C between two calls
+constexpr int kGrpcThreads = 8;  // that gRPC may start for a channel; without them it aborts or hangs
+// How long a channel waits before it connects again. gRPC's default grows to two minutes, for servers that
+// are far.
+constexpr int kMinReconnectMs = 50, kMaxReconnectMs = 500;
 
 // Cancels a call after a time of the steady clock. gRPC's own deadlines follow the wall clock: setting
 // it would end calls early or late.
@@ -95,7 +97,12 @@ absl::StatusOr<Client> Client::Connect(const std::string& address) {
   if (faccessat(AT_FDCWD, path.c_str(), R_OK | W_OK, AT_EACCESS) != 0 && errno == EACCES)
     return ConnectView(socket);
   RETURN_IF_ERROR(CheckThreadsLeft(kGrpcThreads, "gRPC"));
-  return Client(path, "", grpc::CreateChannel("unix:" + path, grpc::InsecureChannelCredentials()));
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kMinReconnectMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kMinReconnectMs);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectMs);
+  return Client(path, "",
+                grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments));
 }
 
 // The reply type of a method of the stub.
@@ -151,10 +158,11 @@ absl::StatusOr<v1::Claim> Client::CreateClaim(const v1::Claim& claim) {
 absl::StatusOr<v1::Claim> Client::UpdateClaim(const v1::UpdateClaimRequest& request) {
   return Call(&v1::Control::Stub::UpdateClaim, request);
 }
-absl::StatusOr<v1::DeleteClaimResponse> Client::DeleteClaim(const std::string& key) {
+absl::StatusOr<v1::DeleteClaimResponse> Client::DeleteClaim(const std::string& key,
+                                                            std::chrono::seconds limit) {
   v1::DeleteClaimRequest request;
   request.set_key(key);
-  return Call(&v1::Control::Stub::DeleteClaim, request, kEndTimeout);
+  return Call(&v1::Control::Stub::DeleteClaim, request, limit);
 }
 absl::StatusOr<v1::ListClaimsResponse> Client::ListClaims() {
   return Call(&v1::Control::Stub::ListClaims, v1::ListClaimsRequest());
@@ -212,14 +220,14 @@ absl::StatusOr<v1::ListLogResponse> Client::ListLog(uint64_t after, bool wait, c
   v1::ListLogRequest request;
   request.set_after(after);
   request.set_level(level);
-  if (wait) request.set_wait_ms(kWaitMs);
+  if (wait) request.set_wait_ms(kWait.count());
   return Call(&v1::Control::Stub::ListLog, request);
 }
 
-absl::StatusOr<v1::ListEventsResponse> Client::ListEvents(uint64_t after, bool wait) {
+absl::StatusOr<v1::ListEventsResponse> Client::ListEvents(uint64_t after, std::chrono::milliseconds wait) {
   v1::ListEventsRequest request;
   request.set_after(after);
-  if (wait) request.set_wait_ms(kWaitMs);
+  request.set_wait_ms(static_cast<uint32_t>(wait.count()));
   return Call(&v1::Control::Stub::ListEvents, request);
 }
 

@@ -37,8 +37,9 @@ class Client {
   absl::StatusOr<v1::ListQuotasResponse> SetQuota(const v1::SetQuotaRequest& request);
   absl::StatusOr<v1::Claim> CreateClaim(const v1::Claim& claim);
   absl::StatusOr<v1::Claim> UpdateClaim(const v1::UpdateClaimRequest& request);
-  // Waits up to kEndTimeout until the memory of the claim's sessions is free.
-  absl::StatusOr<v1::DeleteClaimResponse> DeleteClaim(const std::string& key);
+  // Waits up to `limit` until the memory of the claim's sessions is free.
+  absl::StatusOr<v1::DeleteClaimResponse> DeleteClaim(const std::string& key,
+                                                      std::chrono::seconds limit = kEndTimeout);
   absl::StatusOr<v1::ListClaimsResponse> ListClaims();
   absl::StatusOr<v1::Session> CloseSession(uint64_t session);
   absl::StatusOr<v1::SetNiceResponse> SetNice(uint64_t session, uint32_t nice);
@@ -53,10 +54,17 @@ class Client {
   // Up to 64 log lines of `level` or worse after number `after`. With `wait`, waits up to 0.5 s for the next
   // one when there is none.
   absl::StatusOr<v1::ListLogResponse> ListLog(uint64_t after, bool wait, const std::string& level);
-  // Up to 64 events after number `after`, as ListLog.
-  absl::StatusOr<v1::ListEventsResponse> ListEvents(uint64_t after, bool wait);
+  // Up to 64 events after number `after`, as ListLog. `wait`: how long to wait for one, less than
+  // kCallTimeout.
+  absl::StatusOr<v1::ListEventsResponse> ListEvents(uint64_t after, bool wait) {
+    return ListEvents(after, wait ? kWait : std::chrono::milliseconds(0));
+  }
+  absl::StatusOr<v1::ListEventsResponse> ListEvents(uint64_t after, std::chrono::milliseconds wait);
 
  private:
+  // Short, so that callers react to Ctrl-C between two calls.
+  static constexpr std::chrono::milliseconds kWait{500};
+
   Client(std::string address, std::string token, std::shared_ptr<grpc::ChannelInterface> channel)
       : address_(std::move(address)), token_(std::move(token)), channel_(std::move(channel)) {}
   static absl::StatusOr<Client> ConnectRemote(const std::string& address);

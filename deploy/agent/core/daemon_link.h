@@ -1,12 +1,11 @@
-// The control plane of the daemon. Thread-safe: each call has a client of its own, which is kept for later calls.
+// The control plane of the daemon. Thread-safe: each call takes a client of its own, which is kept for later
+// calls.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "proto/base/mutex.h"
 #include "sdk/control/client.h"
@@ -18,20 +17,26 @@ class DaemonLink {
   // `socket`: the daemon's socket for clients; control.sock is beside it.
   explicit DaemonLink(std::string socket) : socket_(std::move(socket)) {}
 
-  // Calls `call` with a client. Returns Unavailable if the daemon does not answer.
-  template <typename Result>
-  absl::StatusOr<Result> Call(absl::FunctionRef<absl::StatusOr<Result>(control::Client&)> call) {
+  // Returns `call(client)`. Returns Unavailable or DeadlineExceeded if the daemon does not answer.
+  template <typename Call>
+  auto With(Call call) -> decltype(call(std::declval<control::Client&>())) {
     absl::StatusOr<control::Client> client = Take();
     if (!client.ok()) return client.status();
-    absl::StatusOr<Result> result = call(*client);
+    auto result = call(*client);
     if (result.ok() || !IsLost(result.status())) Return(*std::move(client));
     return result;
   }
 
+  // Whether the daemon may answer a later call.
+  static bool IsLost(const absl::Status& status) {
+    return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  }
+
  private:
+  static constexpr size_t kMaxIdle = 8;
+
   absl::StatusOr<control::Client> Take();
   void Return(control::Client client);
-  static bool IsLost(const absl::Status& status);
 
   const std::string socket_;
   Mutex mutex_;

@@ -15,9 +15,10 @@ class Engine {
   virtual ~Engine() = default;
   // The value of kEngineLabel of its claims.
   virtual std::string_view name() const = 0;
-  // Compares what the engine says with `claims`, its claims that the daemon had shortly before, and with its files,
-  // and sets right what differs. Called at the start, each minute, and when the daemon has started anew; never on
-  // two threads at once. Returns the first thing that could not be set right; the next call tries again.
+  // Compares what the engine says with `claims`, its claims that the daemon had shortly before, and with its
+  // files, and sets right what differs. Called at the start, each minute, and when the daemon has started
+  // anew; never on two threads at once. Returns the first thing that could not be set right; the next call
+  // tries again.
   virtual absl::Status Reconcile(const std::vector<v1::Claim>& claims) = 0;
 };
 

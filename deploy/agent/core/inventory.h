@@ -8,11 +8,11 @@
 namespace xpud::agent {
 
 struct DeviceState {
-  uint32_t index = 0;  // the daemon's number of it
-  std::string model;   // its name from Level Zero
-  std::string kind;    // "cpu" or "gpu"
-  std::string vendor;  // the Level Zero driver: "cpu", "cuda", "intel"
-  std::string driver;  // that driver's library and version
+  uint32_t index = 0;            // the daemon's number of it
+  std::string model;             // its name from Level Zero
+  std::string kind;              // "cpu" or "gpu"
+  std::string vendor;            // the Level Zero driver: "cpu", "cuda", "intel"
+  std::string driver;            // that driver's library and version
   std::string pci_address = {};  // "0000:65:00.0"; empty: not known
   uint32_t compute_units = 0;
   // What the daemon would guarantee without this agent's claims.
