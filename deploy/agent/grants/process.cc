@@ -8,13 +8,12 @@
 #include <cerrno>
 #include <fstream>
 #include <iterator>
-#include <string_view>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "proto/base/descriptor_error.h"
 #include "proto/base/status_macros.h"
@@ -29,7 +28,7 @@ std::string ReadText(const std::string& path) {
 
 // The pid in our namespace: 0 if the process is not in it, -1 if it has ended.
 pid_t PidOf(const UniqueFd& process) {
-  for (std::string_view line : absl::StrSplit(ReadText(absl::StrCat("/proc/self/fdinfo/", process.get())), '\n')) {
+  for (absl::string_view line : absl::StrSplit(ReadText(absl::StrCat("/proc/self/fdinfo/", process.get())), '\n')) {
     pid_t pid = 0;
     if (absl::ConsumePrefix(&line, "Pid:") && absl::SimpleAtoi(line, &pid)) return pid;
   }
@@ -47,10 +46,10 @@ std::string StartOf(pid_t pid) {
   const std::string text = ReadText(absl::StrCat("/proc/", pid, "/stat"));
   const size_t end = text.rfind(')');
   if (end == text.npos || end + 2 > text.size()) return "";
-  const std::vector<std::string_view> fields = absl::StrSplit(std::string_view(text).substr(end + 2), ' ');
+  const std::vector<absl::string_view> fields = absl::StrSplit(absl::string_view(text).substr(end + 2), ' ');
   if (fields.size() <= kStartTime) return "";
   const std::string boot = ReadText("/proc/sys/kernel/random/boot_id");
-  return absl::StrCat(std::string_view(boot).substr(0, 8), "-", fields[kStartTime]);
+  return absl::StrCat(boot.substr(0, 8), "-", fields[kStartTime]);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -26,7 +25,7 @@ using grants::v1::GrantRequest;
 constexpr uint64_t kDefaultLeaseMs = 60'000;
 constexpr size_t kMaxText = 253, kMaxLabels = 8, kMaxLabelName = 63;
 constexpr int kMaxDevices = 64;
-constexpr std::string_view kPrefix = "grant-";
+constexpr char kPrefix[] = "grant-";
 
 // The agent's labels.
 constexpr char kUser[] = "user", kUid[] = "uid", kName[] = "name", kPid[] = "pid", kStarted[] = "started",
@@ -39,7 +38,7 @@ absl::Status Refuse(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
 
-absl::Status CheckText(std::string_view what, const std::string& text) {
+absl::Status CheckText(const std::string& what, const std::string& text) {
   if (text.size() > kMaxText) return Refuse(what, " has ", text.size(), " bytes; it may have ", kMaxText);
   if (PrintableText(text) != text) return Refuse(what, " has characters that cannot be printed");
   return absl::OkStatus();
@@ -72,6 +71,11 @@ absl::Status CheckDevices(const GrantRequest& request) {
   return absl::OkStatus();
 }
 
+std::string ClassesFrom(size_t best) {
+  const std::vector<std::string> allowed(kClasses.begin() + static_cast<int>(best), kClasses.end());
+  return absl::StrJoin(allowed, " or ");
+}
+
 absl::Status CompleteClass(GrantRequest& request, const Budget* budget, const std::string& user) {
   const size_t best = budget != nullptr ? *RankOf(budget->best_class) : 0;
   if (request.class_().empty()) request.set_class_(std::string(kClasses[std::max<size_t>(best, 1)]));
@@ -82,8 +86,7 @@ absl::Status CompleteClass(GrantRequest& request, const Budget* budget, const st
   }
   if (*rank >= best) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("class ", request.class_(), " was asked; ", user, " may have ",
-                                                   absl::StrJoin(kClasses.begin() + static_cast<int>(best),
-                                                                 kClasses.end(), " or ")));
+                                                   ClassesFrom(best)));
 }
 
 // FNV-1a: the same in each agent. A user who finds two names of one hash has one grant for both.
@@ -146,14 +149,15 @@ std::string KeyOf(uint32_t uid, std::string_view name) {
 }
 
 std::optional<uint32_t> OwnerOf(std::string_view key) {
-  if (!absl::StartsWith(key, kPrefix)) return std::nullopt;
-  key.remove_prefix(kPrefix.size());
+  if (!key.starts_with(kPrefix)) return std::nullopt;
+  key.remove_prefix(sizeof(kPrefix) - 1);
   const size_t dash = key.find('-');
   if (dash == key.npos || key.size() - dash - 1 != 16) return std::nullopt;
   const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  const std::string digits(key.substr(0, dash));
   uint32_t uid = 0;
-  if (!std::ranges::all_of(key.substr(dash + 1), is_hex) || !absl::SimpleAtoi(key.substr(0, dash), &uid) ||
-      absl::StrCat(uid) != key.substr(0, dash))
+  if (!std::ranges::all_of(key.substr(dash + 1), is_hex) || !absl::SimpleAtoi(digits, &uid) ||
+      absl::StrCat(uid) != digits)
     return std::nullopt;
   return uid;
 }

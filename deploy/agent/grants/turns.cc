@@ -7,6 +7,11 @@
 #include "proto/base/status_macros.h"
 
 namespace xpud::agent {
+namespace {
+
+absl::Status NoTurn() { return absl::UnavailableError("the agent is ending; try again"); }
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Turns>> Turns::Start() {
   std::unique_ptr<Turns> turns(new Turns());
@@ -17,26 +22,32 @@ absl::StatusOr<std::unique_ptr<Turns>> Turns::Start() {
   return turns;
 }
 
-Turns::~Turns() {
+void Turns::End() {
   {
     MutexLock lock(mutex_);
     ends_ = true;
     changed_.NotifyAll();
   }
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
   std::map<uint32_t, User> users;
   {
     MutexLock lock(mutex_);
     users.swap(users_);
   }
   for (auto& [uid, user] : users)
-    for (Waiting& each : user.waiting) each.task(absl::UnavailableError("the agent is ending; try again"));
+    for (Waiting& each : user.waiting) each.task(NoTurn());
 }
 
 void Turns::Add(uint32_t uid, Pace pace, Task task) {
-  MutexLock lock(mutex_);
-  users_[uid].waiting.push_back({pace, std::move(task)});
-  changed_.NotifyOne();
+  {
+    MutexLock lock(mutex_);
+    if (!ends_) {
+      users_[uid].waiting.push_back({pace, std::move(task)});
+      return changed_.NotifyOne();
+    }
+  }
+  task(NoTurn());
 }
 
 Turns::User* Turns::Next(Clock::time_point& wake) {

@@ -28,12 +28,14 @@ class Turns {
   enum class Pace { kLimited, kUnlimited };
 
   static absl::StatusOr<std::unique_ptr<Turns>> Start();
-  ~Turns();  // waits for the tasks that run, and tells the others that there is no turn
+  ~Turns() { End(); }
   Turns(const Turns&) = delete;
   Turns& operator=(const Turns&) = delete;
 
   // Adds a task after the user's earlier ones. The caller bounds their number.
   void Add(uint32_t uid, Pace pace, Task task);
+  // Waits for the tasks that run. The others, and those that are added later, have no turn.
+  void End();
 
  private:
   using Clock = std::chrono::steady_clock;
