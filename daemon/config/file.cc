@@ -1,24 +1,17 @@
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <map>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "daemon/config/configuration.h"
+#include "daemon/config/trusted_file.h"
 #include "daemon/config/user.h"
-#include "proto/base/trust.h"
-#include "proto/base/unique_fd.h"
+#include "proto/base/status_macros.h"
 
 namespace xpud::config {
 namespace {
-
-constexpr size_t kMaxBytes = 1 << 20;
 
 const char* TypeOf(const YAML::Node& node) {
   return node.IsMap() ? "a map" : node.IsSequence() ? "a list" : node.IsNull() ? "nothing" : "a value";
@@ -134,29 +127,6 @@ class Reader {
   File& file_;
 };
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.valid()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
-  struct stat info;
-  if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode))
-    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
-  if (OthersMayWrite(info.st_mode)) {
-    return absl::PermissionDeniedError(absl::StrFormat(
-        "%s has mode %04o, but only its owner may write it: chmod go-w", path, info.st_mode & 07777));
-  }
-  std::string text(kMaxBytes + 1, '\0');
-  size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t count = read(fd.get(), text.data() + size, text.size() - size);
-    if (count < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
-    if (count == 0) break;
-    size += static_cast<size_t>(count);
-  }
-  if (size > kMaxBytes) return absl::InvalidArgumentError(absl::StrCat(path, " is larger than 1 MiB"));
-  text.resize(size);
-  return text;
-}
-
 }  // namespace
 
 std::string Describe(const File& file, const Problem& problem) {
@@ -172,9 +142,8 @@ File ParseFile(const std::string& path, const std::string& text) {
 }
 
 absl::StatusOr<File> ReadFile(const std::string& path) {
-  auto text = ReadText(path);
-  if (!text.ok()) return text.status();
-  return ParseFile(path, *text);
+  ASSIGN_OR_RETURN(const std::string text, ReadTrustedFile(path));
+  return ParseFile(path, text);
 }
 
 }  // namespace xpud::config

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "daemon/config/byte_size.h"
+#include "daemon/config/nearest_word.h"
 #include "daemon/config/value_types.h"
 #include "daemon/telemetry/endpoint.h"
 #include "proto/base/status_macros.h"
@@ -209,22 +209,6 @@ std::vector<OptionRow> MakeRows() {
   return rows;
 }
 
-// The Levenshtein distance.
-size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t kept = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({kept, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
 }  // namespace
 
 ValueType MetricsAddress(std::string Options::* member) {
@@ -307,16 +291,11 @@ const OptionRow* FindRow(std::string_view name) {
 }
 
 std::string_view NearestName(std::string_view name, Source source) {
-  std::string_view nearest = source == Source::kFile ? kQuotasKey : std::string_view();
-  size_t least = nearest.empty() ? SIZE_MAX : Distance(name, nearest);
-  for (const OptionRow& row : OptionRows()) {
-    if (source == Source::kFile && row.where == OptionRow::kCommandLineOnly) continue;
-    const size_t distance = Distance(name, row.name);
-    if (distance >= least) continue;
-    least = distance;
-    nearest = row.name;
-  }
-  return least <= std::max<size_t>(2, name.size() / 3) ? nearest : std::string_view();
+  std::vector<std::string_view> names;
+  if (source == Source::kFile) names.push_back(kQuotasKey);
+  for (const OptionRow& row : OptionRows())
+    if (source != Source::kFile || row.where != OptionRow::kCommandLineOnly) names.push_back(row.name);
+  return NearestWord(name, names);
 }
 
 }  // namespace xpud::config

@@ -22,7 +22,7 @@ FENCED = {
     "oneapi/dnnl": "oneDNN", "dnnl": "oneDNN", "grpcpp/": "gRPC", "grpc/": "gRPC", "proto/control/": "gRPC", "proto/remote/remote.": "gRPC",
     "torch/": "PyTorch", "ATen/": "PyTorch", "c10/": "PyTorch", "Python.h": "Python", "cuda.h": "CUDA",
     "openssl/": "OpenSSL", "spdlog/": "spdlog", "yaml-cpp/": "yaml-cpp", "absl/synchronization/": "absl::Mutex",
-    "curl/": "libcurl", "nlohmann/": "nlohmann/json", "slurm/": "Slurm", "deploy/agent/kubelet/": "gRPC",
+    "curl/": "libcurl", "nlohmann/": "nlohmann/json", "slurm/": "Slurm", "deploy/agent/kubelet/": "gRPC", "deploy/agent/grants/grants.pb.h": "gRPC", "deploy/agent/grants/grants.grpc.pb.h": "gRPC",
 }
 
 
@@ -36,6 +36,8 @@ class Rule:
 
 # What each room of the shim may include besides rooms.
 SHIM = ("xpud/", "proto/base/", "proto/ops/")
+# xpud_config_values: what other programs' configurations have in common with the daemon's.
+VALUES = ("daemon/config/byte_size.h", "daemon/config/nearest_word.h", "daemon/config/trusted_file.h", "daemon/config/user.h")
 
 RULES = (
     Rule("proto/", ("proto/",)),
@@ -84,9 +86,9 @@ RULES = (
     Rule("daemon/telemetry/", ("daemon/", "proto/"), ("spdlog", "gRPC")),  # metrics are read from the control plane's messages
     Rule("daemon/service/", ("daemon/", "proto/"), ("spdlog", "gRPC")),
     # A client of the control plane. Each engine's folder uses the core, and none another's.
-    Rule("deploy/agent/", ("deploy/agent/", "daemon/telemetry/", "sdk/control/", "proto/"), ("gRPC", "spdlog", "yaml-cpp")),
+    Rule("deploy/agent/", ("deploy/agent/", *VALUES, "daemon/telemetry/", "sdk/control/", "proto/"), ("gRPC", "spdlog", "yaml-cpp")),
     Rule("deploy/agent/core/", ("deploy/agent/core/", "sdk/control/", "proto/"), ("gRPC", "spdlog")),
-    Rule("deploy/agent/grants/", ("deploy/agent/core/", "deploy/agent/grants/", "proto/"), ("gRPC", "spdlog", "yaml-cpp")),
+    Rule("deploy/agent/grants/", ("deploy/agent/core/", "deploy/agent/grants/", *VALUES, "proto/"), ("gRPC", "spdlog")),
     Rule("deploy/agent/kubernetes/", ("deploy/agent/core/", "deploy/agent/kubernetes/", "deploy/agent/kubelet/", "proto/"), ("gRPC", "spdlog", "libcurl", "nlohmann/json")),
     Rule("tools/", ("sdk/client/", "sdk/control/", "xpud/", "proto/", "tools/", "daemon/config/"), ("gRPC",)),
     Rule("tests/fuzz/", ("proto/", "sdk/client/", "kernels/", "drivers/", "daemon/", "deploy/agent/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),

@@ -1,0 +1,62 @@
+// The configuration of xpud-node-agent: agent.yaml. Values; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "deploy/agent/grants/budget.h"
+
+namespace xpud::agent {
+
+struct Configuration {
+  std::string socket = "/run/xpud/xpud.sock";  // the daemon's, for clients; control.sock is beside it
+  std::string state = "/var/lib/xpud-agent";   // the folder for what must outlive the agent
+  std::string node;                            // as the engines name this machine
+  std::string metrics_listen;                  // as telemetry::ListenAt reads it; empty: none
+
+  struct GrantSettings {
+    std::string socket = "/run/xpud-agent/agent.sock";  // empty: no grants
+    Budgets budgets = {};
+    bool operator==(const GrantSettings&) const = default;
+  } grants = {};
+
+  enum class KubernetesMode { kOff, kDra, kDevicePlugin };
+  struct KubernetesSettings {
+    KubernetesMode mode = KubernetesMode::kOff;
+    std::string kubelet = "/var/lib/kubelet";
+    std::string cdi = "/var/run/cdi";
+    std::string api_server = "https://kubernetes.default.svc";
+    std::string token_file = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+    std::string ca_file = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+    uint32_t slots = 10;  // equal parts of a device; of the device plugin
+    bool operator==(const KubernetesSettings&) const = default;
+  } kubernetes = {};
+
+  struct SlurmSettings {
+    bool enabled = false;
+    bool operator==(const SlurmSettings&) const = default;
+  } slurm = {};
+
+  bool operator==(const Configuration&) const = default;
+};
+
+// An error in the file. Lines and columns count from 1.
+struct Problem {
+  int line = 0, column = 0;
+  std::string text;  // what was found and what is allowed
+};
+
+// Sets what the text says; the rest keeps its defaults. Returns all problems, in the file's order; if there are any,
+// the configuration may not be used.
+std::vector<Problem> ParseConfiguration(const std::string& text, Configuration& out);
+// Reads a file that only its owner may write. Returns NotFound, PermissionDenied, or InvalidArgument with all
+// problems, a line each: "PATH:LINE:COLUMN: text".
+absl::StatusOr<Configuration> ReadConfiguration(const std::string& path);
+
+// The name of this machine, which is the default of `node`.
+std::string HostName();
+
+}  // namespace xpud::agent
