@@ -108,7 +108,7 @@ class NodeTest(unittest.TestCase):
 
     def configuration(self) -> str:
         return json.dumps({"socket": str(self.daemon.address), "state": str(self.folder / "agent"), "node": NODE, "metrics-listen": "127.0.0.1:0",
-                           "grants": {"socket": ""},
+                           "grants": {"socket": "off"},
                            "kubernetes": {"mode": "dra", "kubelet": str(self.folder / "kubelet"), "cdi": str(self.folder / "cdi"),
                                           "api-server": self.api.url, "token-file": str(self.api.token_file), "ca-file": str(self.api.ca_file)}})
 
