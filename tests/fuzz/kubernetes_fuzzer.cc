@@ -1,4 +1,5 @@
-// What xpud-node-agent reads of Kubernetes: the first byte selects a ResourceClaim, a quantity, a CDI file or JSON.
+// What xpud-node-agent reads of Kubernetes: the first byte selects a ResourceClaim, a quantity, a CDI file or
+// JSON.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -19,7 +20,7 @@ namespace {
 
 using namespace agent::kubernetes;
 
-constexpr size_t kDevices = 4'294'967'295;  // indices are checked against the inventory, not here
+constexpr size_t kDevices = size_t{1} << 32;  // indices are checked against the inventory, not here
 
 // An accepted claim must be one that the daemon takes.
 void ReadClaim(std::string_view text) {
@@ -51,9 +52,9 @@ void ReadQuantity(std::string_view text) {
   const auto read = WholeQuantity(text);
   if (!read.ok()) return;
   static const std::map<std::string, long double> kScales = {
-      {"", 1},     {"n", 1e-9L},   {"u", 1e-6L},   {"m", 1e-3L},   {"k", 1e3L},    {"M", 1e6L},    {"G", 1e9L},
-      {"T", 1e12L}, {"P", 1e15L},  {"E", 1e18L},   {"Ki", 0x1p10L}, {"Mi", 0x1p20L}, {"Gi", 0x1p30L}, {"Ti", 0x1p40L},
-      {"Pi", 0x1p50L}, {"Ei", 0x1p60L}};
+      {"", 1},         {"n", 1e-9L},    {"u", 1e-6L},    {"m", 1e-3L},   {"k", 1e3L},     {"M", 1e6L},
+      {"G", 1e9L},     {"T", 1e12L},    {"P", 1e15L},    {"E", 1e18L},   {"Ki", 0x1p10L}, {"Mi", 0x1p20L},
+      {"Gi", 0x1p30L}, {"Ti", 0x1p40L}, {"Pi", 0x1p50L}, {"Ei", 0x1p60L}};
   const std::string copy(text);
   char* suffix = nullptr;
   const long double number = std::strtold(copy.c_str(), &suffix);
@@ -61,7 +62,8 @@ void ReadQuantity(std::string_view text) {
   XPUD_CHECK(suffix != copy.c_str() && scale != kScales.end());
   const long double value = number * scale->second;
   XPUD_CHECK(std::abs(value - static_cast<long double>(*read)) <= value * 1e-12L);
-  XPUD_CHECK(*WholeQuantity(BinaryQuantity(*read)) == *read && *WholeQuantity(DecimalQuantity(*read)) == *read);
+  XPUD_CHECK(*WholeQuantity(BinaryQuantity(*read)) == *read &&
+             *WholeQuantity(DecimalQuantity(*read)) == *read);
 }
 
 void ReadFile(std::string_view text) {

@@ -163,8 +163,9 @@ class ApiServer::Connection {
     const std::string detail =
         PrintableText(error_[0] != '\0' ? std::string_view(error_) : curl_easy_strerror(code), kMaxReason);
     if (code == CURLE_PEER_FAILED_VERIFICATION) {
-      return absl::UnavailableError(absl::StrCat("the certificate of ", options.url, " is not for this host or is not",
-                                                 " signed by ", options.ca_file, ": ", detail));
+      return absl::UnavailableError(absl::StrCat("the certificate of ", options.url,
+                                                 " is not for this host or is not", " signed by ",
+                                                 options.ca_file, ": ", detail));
     }
     if (code == CURLE_SSL_CACERT_BADFILE)
       return absl::UnavailableError(absl::StrCat("cannot use the CA file ", options.ca_file, ": ", detail));
@@ -234,7 +235,8 @@ absl::StatusOr<ApiServer::Options> ApiServer::InCluster() {
   const char* const port = getenv("KUBERNETES_SERVICE_PORT");
   if (host == nullptr || port == nullptr || *host == '\0' || *port == '\0') {
     return absl::FailedPreconditionError(
-        "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: outside a pod, name the API server");
+        "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: outside a pod, name the API "
+        "server");
   }
   const bool ipv6 = absl::StrContains(host, ':');
   return Options{.url = absl::StrCat("https://", ipv6 ? "[" : "", host, ipv6 ? "]" : "", ":", port),
@@ -245,8 +247,8 @@ absl::StatusOr<ApiServer::Options> ApiServer::InCluster() {
 absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Create(Options options, Counters& counters,
                                                              Conditions& conditions) {
   if (!options.url.starts_with("https://")) {
-    return absl::InvalidArgumentError(absl::StrCat("the API server's address \"", PrintableText(options.url, 80),
-                                                   "\" does not begin with https://"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the API server's address \"", PrintableText(options.url, 80), "\" does not begin with https://"));
   }
   while (options.url.ends_with('/')) options.url.pop_back();
   StartCurl();
@@ -278,9 +280,9 @@ void ApiServer::Record(int code, const absl::Status& status) {
   counters_.AddRequest("kubernetes", code);
   const bool answered = code != 0 && code != 401 && code != 429 && code < 500;
   if (code == 401) {
-    conditions_.Set("api-server", absl::UnauthenticatedError(absl::StrCat(
-                                      "the token of ", options_.token_file, " has expired or is wrong: ",
-                                      status.message())));
+    conditions_.Set("api-server",
+                    absl::UnauthenticatedError(absl::StrCat("the token of ", options_.token_file,
+                                                            " has expired or is wrong: ", status.message())));
   } else {
     conditions_.Set("api-server", answered ? absl::OkStatus() : status);
   }
@@ -303,7 +305,8 @@ absl::StatusOr<Json> ApiServer::Call(const Request& request) {
       else if (parsed.ok())
         answer = *std::move(parsed);
       else
-        status = absl::InternalError(absl::StrCat("an answer of the API server: ", parsed.status().message()));
+        status =
+            absl::InternalError(absl::StrCat("an answer of the API server: ", parsed.status().message()));
     }
     status = connection->Redacted(status);
   }
@@ -324,7 +327,8 @@ absl::StatusOr<Json> ApiServer::Delete(const std::string& path) { return Call({"
 
 namespace {
 
-// Takes whole lines from the front of `text` and calls `on_event` with each. Returns whether the watch goes on.
+// Takes whole lines from the front of `text` and calls `on_event` with each. Returns whether the watch goes
+// on.
 absl::StatusOr<bool> TakeEvents(std::string& text, absl::FunctionRef<bool(const Json&)> on_event) {
   size_t begin = 0;
   bool more = true;

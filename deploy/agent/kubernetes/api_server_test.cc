@@ -36,8 +36,10 @@ class Api : public ::testing::Test {
  protected:
   Api() {
     api_ = *ApiServer::Create(server_.options, counters_, conditions_);
-    server_.Call("put", {{"resource", "resourceclaims"},
-                         {"item", {{"metadata", {{"namespace", "team"}, {"name", "embed"}}}, {"spec", Json::object()}}}});
+    server_.Call(
+        "put",
+        {{"resource", "resourceclaims"},
+         {"item", {{"metadata", {{"namespace", "team"}, {"name", "embed"}}}, {"spec", Json::object()}}}});
   }
   absl::StatusOr<Json> GetClaim() { return api_->Get(ClaimPath("team", "embed")); }
   void ExpectStatus(const absl::Status& status, absl::StatusCode code, const char* text) {
@@ -75,14 +77,16 @@ TEST_F(Api, ObjectsAreReadAndWritten) {
   ASSERT_TRUE(api_->Delete(PathOf("a")).ok());
   EXPECT_EQ(Requests(200), 4U);
   EXPECT_EQ(Requests(201), 1U);
-  EXPECT_EQ(server_.Call("asked"), *ParseJson(R"([["get", "resourceclaims", "embed"], ["create", "resourceslices", "a"],
+  EXPECT_EQ(server_.Call("asked"),
+            *ParseJson(R"([["get", "resourceclaims", "embed"], ["create", "resourceslices", "a"],
       ["update", "resourceslices", "a"], ["get", "resourceslices", "a"], ["delete", "resourceslices", "a"]])"));
 }
 
 TEST_F(Api, ErrorsHaveACodeAndTheServersReason) {
   ExpectStatus(api_->Get(PathOf("a")).status(), absl::StatusCode::kNotFound, "404: resourceslices");
   const auto slice = api_->Post(kSlicesPath, SliceFor("a"));
-  ExpectStatus(api_->Post(kSlicesPath, SliceFor("a")).status(), absl::StatusCode::kAlreadyExists, "already exists");
+  ExpectStatus(api_->Post(kSlicesPath, SliceFor("a")).status(), absl::StatusCode::kAlreadyExists,
+               "already exists");
   Json changed = *slice;
   changed["spec"]["pool"]["generation"] = 2;
   ASSERT_TRUE(api_->Put(PathOf("a"), changed).ok());
@@ -109,7 +113,8 @@ TEST_F(Api, ErrorsHaveACodeAndTheServersReason) {
 TEST_F(Api, ARoleThatLacksARightIsNamed) {
   server_.Call("allow", {{"role", Json::array({{"get", "resourceclaims"}})}});
   EXPECT_TRUE(GetClaim().ok());
-  ExpectStatus(api_->Post(kSlicesPath, SliceFor("a")).status(), absl::StatusCode::kPermissionDenied, "cannot create");
+  ExpectStatus(api_->Post(kSlicesPath, SliceFor("a")).status(), absl::StatusCode::kPermissionDenied,
+               "cannot create");
 }
 
 TEST_F(Api, TheTokenIsReadAnewWhenItRotates) {
@@ -143,12 +148,14 @@ TEST_F(Api, ACertificateOfAnotherAuthorityOrHostIsRefused) {
   ApiServer::Options options = server_.options;
   options.ca_file = other.options.ca_file;
   api_ = *ApiServer::Create(options, counters_, conditions_);
-  ExpectStatus(GetClaim().status(), absl::StatusCode::kUnavailable, "is not for this host or is not signed by");
+  ExpectStatus(GetClaim().status(), absl::StatusCode::kUnavailable,
+               "is not for this host or is not signed by");
   EXPECT_THAT(Condition(), HasSubstr(options.ca_file));
   EXPECT_EQ(Requests(0), 1U);
 
   options = server_.options;
-  options.url.replace(options.url.find("127.0.0.1"), 9, "localhost");  // the certificate is for the address alone
+  options.url.replace(options.url.find("127.0.0.1"), 9,
+                      "localhost");  // the certificate is for the address alone
   api_ = *ApiServer::Create(options, counters_, conditions_);
   ExpectStatus(GetClaim().status(), absl::StatusCode::kUnavailable, "is not for this host");
 
@@ -208,7 +215,8 @@ TEST_F(Api, RequestsOfManyThreadsShareConnections) {
   std::vector<double> all;
   for (const auto& one : took) all.insert(all.end(), one.begin(), one.end());
   std::ranges::sort(all);
-  std::printf("[ figures  ] GET, 8 at once: p50 %.1f ms, p99 %.1f ms\n", all[all.size() / 2], all[all.size() * 99 / 100]);
+  std::printf("[ figures  ] GET, 8 at once: p50 %.1f ms, p99 %.1f ms\n", all[all.size() / 2],
+              all[all.size() * 99 / 100]);
   EXPECT_EQ(Requests(200), static_cast<uint64_t>(kThreads * kEach));
 }
 
@@ -217,7 +225,9 @@ class Watching : public Api {
   std::string From(const std::string& version) const {
     return std::string(kSlicesPath) + "?watch=1&resourceVersion=" + version;
   }
-  std::string Version() { return std::string(TextMember((*api_->Get(kSlicesPath))["metadata"], "resourceVersion")); }
+  std::string Version() {
+    return std::string(TextMember((*api_->Get(kSlicesPath))["metadata"], "resourceVersion"));
+  }
   // Runs `body` once the watch has begun.
   absl::Status Watch(const std::string& path, absl::FunctionRef<bool(const Json&)> on_event,
                      const std::function<void()>& body) {

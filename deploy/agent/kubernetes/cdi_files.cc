@@ -68,7 +68,8 @@ absl::Status CheckClaim(const CdiClaim& claim) {
 // A file that is removed again unless it gets its name.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(std::string pattern) : path_(std::move(pattern)), fd_(mkostemp(path_.data(), O_CLOEXEC)) {}
+  explicit TemporaryFile(std::string pattern)
+      : path_(std::move(pattern)), fd_(mkostemp(path_.data(), O_CLOEXEC)) {}
   ~TemporaryFile() {
     if (fd_.valid()) unlink(path_.c_str());
   }
@@ -125,7 +126,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder, std:
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd.valid()) return Failed("open", path, errno);
-  struct stat status {};
+  struct stat status{};
   if (fstat(fd.get(), &status) != 0) return Failed("read", path, errno);
   if (!S_ISREG(status.st_mode)) return Refuse("it is not a regular file");
   std::string text(kMaxFile + 1, '\0');
@@ -148,7 +149,9 @@ Json DeviceOf(const CdiClaim& claim) {
                       {"options", {"bind", "ro", "nosuid", "nodev", "noexec"}}};
   return {{"name", claim.uid},
           {"annotations",
-           {{kNamespaceNote, claim.name_space}, {kNameNote, claim.name}, {kPodsNote, absl::StrJoin(claim.pods, ",")}}},
+           {{kNamespaceNote, claim.name_space},
+            {kNameNote, claim.name},
+            {kPodsNote, absl::StrJoin(claim.pods, ",")}}},
           {"containerEdits", {{"mounts", Json::array({mount})}}}};
 }
 
@@ -177,7 +180,9 @@ absl::StatusOr<CdiClaim> ReadClaim(const std::string& path, const std::optional<
 }  // namespace
 
 std::string CdiText(const CdiClaim& claim) {
-  return JsonText({{"cdiVersion", kVersion}, {"kind", kCdiKind}, {"devices", Json::array({DeviceOf(claim)})}}) + "\n";
+  return JsonText(
+             {{"cdiVersion", kVersion}, {"kind", kCdiKind}, {"devices", Json::array({DeviceOf(claim)})}}) +
+         "\n";
 }
 
 absl::StatusOr<CdiClaim> ReadCdiText(std::string_view text) {

@@ -1,6 +1,6 @@
-// The files by which container runtimes mount a claim's folder into its pods (CDI, container device interface). The
-// agent keeps no other record of them: each file says which claim it is for. Thread-safe; the caller ensures that no
-// two threads change the file of one claim at once.
+// The files by which container runtimes mount a claim's folder into its pods (CDI, container device
+// interface). The agent keeps no other record of them: each file says which claim it is for. Thread-safe; the
+// caller ensures that no two threads change the file of one claim at once.
 #pragma once
 
 #include <string>
@@ -21,8 +21,8 @@ struct CdiClaim {
   bool operator==(const CdiClaim&) const = default;
 };
 
-// The text of a file. The device's name is the claim's uid. It mounts the door over /run/xpud, read-only, so that
-// no user in a container can remove the socket; connecting needs no more.
+// The text of a file. The device's name is the claim's uid. It mounts the door over /run/xpud, read-only, so
+// that no user in a container can remove the socket; connecting needs no more.
 std::string CdiText(const CdiClaim& claim);
 // Reads such a text back. Returns InvalidArgument if CdiText could not have written it.
 absl::StatusOr<CdiClaim> ReadCdiText(std::string_view text);
@@ -32,12 +32,12 @@ class CdiFiles {
   // `folder`: one of those that container runtimes read, usually /var/run/cdi.
   explicit CdiFiles(std::string folder) : folder_(std::move(folder)) {}
 
-  // Ensures that the folder exists and can be written, and removes unfinished files of an agent that was killed.
-  // REQUIRES: no Write is in progress.
+  // Ensures that the folder exists and can be written, and removes unfinished files of an agent that was
+  // killed. REQUIRES: no Write is in progress.
   absl::Status Open() const;
 
-  // Replaces the claim's file, or creates it. Readers see the old file or the new one. Creates the folder if it is
-  // missing. On an error, for example a full disk, the old file is unchanged.
+  // Replaces the claim's file, or creates it. Readers see the old file or the new one. Creates the folder if
+  // it is missing. On an error, for example a full disk, the old file is unchanged.
   absl::Status Write(const CdiClaim& claim) const;
   // Returns OK if there is no such file.
   absl::Status Remove(std::string_view uid) const;
@@ -50,7 +50,8 @@ class CdiFiles {
     std::vector<CdiClaim> claims;
     std::vector<Unreadable> unreadable;
   };
-  // Every file of this driver. Returns an error only if the folder cannot be read; a missing one has no files.
+  // Every file of this driver. Returns an error only if the folder cannot be read; a missing one has no
+  // files.
   absl::StatusOr<Listing> List() const;
 
   // What containers name the device by: "xpud.dev/claim=UID".

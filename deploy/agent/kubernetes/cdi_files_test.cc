@@ -45,10 +45,13 @@ class Cdi : public ::testing::Test {
   ~Cdi() override { std::filesystem::remove_all(root_); }
   std::set<std::string> Names() const {
     std::set<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_)) names.insert(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(folder_))
+      names.insert(entry.path().filename());
     return names;
   }
-  std::string PathOf(const std::string& uid = kUid) const { return folder_ + "/xpud.dev-claim_" + uid + ".json"; }
+  std::string PathOf(const std::string& uid = kUid) const {
+    return folder_ + "/xpud.dev-claim_" + uid + ".json";
+  }
   std::string Text() const {
     std::ifstream file(PathOf());
     return {std::istreambuf_iterator<char>(file), {}};
@@ -70,7 +73,7 @@ TEST_F(Cdi, AFileIsAsTheSpecificationWantsIt) {
   EXPECT_EQ(mount["hostPath"], std::string("/run/xpud/doors/k8s-") + kUid);
   EXPECT_EQ(mount["containerPath"], "/run/xpud");
   EXPECT_EQ(mount["options"], Json({"bind", "ro", "nosuid", "nodev", "noexec"}));
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(stat(PathOf().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 07777, 0644U);
   EXPECT_EQ(CdiFiles::IdOf(kUid), std::string("xpud.dev/claim=") + kUid);
@@ -122,7 +125,8 @@ TEST_F(Cdi, OneUnreadableFileNeverHidesTheOthers) {
   std::ofstream(PathOf("other")) << CdiText(Claim("good"));
   std::ofstream(PathOf("Not-a-uid")) << CdiText(Claim("good"));
   std::ofstream(PathOf("large")) << std::string(100'000, ' ');
-  std::ofstream(PathOf("older")) << R"({"cdiVersion":"0.5.0","kind":"xpud.dev/claim","devices":[{"name":"older"}]})";
+  std::ofstream(PathOf("older"))
+      << R"({"cdiVersion":"0.5.0","kind":"xpud.dev/claim","devices":[{"name":"older"}]})";
   std::ofstream(folder_ + "/nvidia.com-gpu.json") << "{}";
   ASSERT_EQ(mkfifo(PathOf("pipe").c_str(), 0600), 0);
   std::filesystem::create_symlink("/etc/passwd", PathOf("link"));
@@ -151,7 +155,7 @@ TEST_F(Cdi, AMissingFolderIsCreated) {
   const CdiFiles files(folder_);
   EXPECT_THAT(files.List()->claims, IsEmpty());
   ASSERT_TRUE(files.Write(Claim()).ok());
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(stat(folder_.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0755U);
   std::filesystem::remove_all(root_ + "/run");
@@ -173,12 +177,13 @@ TEST_F(Cdi, HostileClaimsAreNotWritten) {
   EXPECT_FALSE(files.Write(claim).ok());
 }
 
-// Runs `body` in a child with a mount namespace of its own, because mounts of this process would stay. Returns
-// whether it returned true.
+// Runs `body` in a child with a mount namespace of its own, because mounts of this process would stay.
+// Returns whether it returned true.
 bool InMountNamespace(const std::function<bool()>& body) {
   const pid_t child = fork();
   if (child == 0) {
-    const bool ready = unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+    const bool ready =
+        unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
     _exit(ready && body() ? 0 : 1);
   }
   int status = 0;
@@ -207,8 +212,8 @@ TEST_F(Cdi, AReadOnlyFolderIsNamed) {
     if (!files.Write(Claim()).ok()) return false;
     if (mount(nullptr, folder_.c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0) return false;
     const absl::Status written = files.Write(Claim()), opened = files.Open(), removed = files.Remove(kUid);
-    return written.message().find("Read-only file system") != std::string::npos && !opened.ok() && !removed.ok() &&
-           files.List()->claims.size() == 1;
+    return written.message().find("Read-only file system") != std::string::npos && !opened.ok() &&
+           !removed.ok() && files.List()->claims.size() == 1;
   }));
 }
 

@@ -37,7 +37,8 @@ absl::Status CheckFields(const Json& parameters) {
   for (const auto& [name, wanted] :
        {std::pair("apiVersion", kParametersVersion), std::pair("kind", kParametersKind)}) {
     if (TextMember(parameters, name) != wanted)
-      return Refuse("parameters with ", name, " ", Shown(Member(parameters, name)), "; it must be \"", wanted, "\"");
+      return Refuse("parameters with ", name, " ", Shown(Member(parameters, name)), "; it must be \"", wanted,
+                    "\"");
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// The opaque parameters of a ResourceClaim or DeviceClass for this driver: ClaimParameters of xpud.dev/v1, which users
-// write. Thread-safe.
+// The opaque parameters of a ResourceClaim or DeviceClass for this driver: ClaimParameters of xpud.dev/v1,
+// which users write. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct ClaimParameters {
   absl::Status Join(const ClaimParameters& other);
 };
 
-// Returns InvalidArgument, with what was found and what is allowed, for an unknown field, a wrong type or a value
-// that is out of range.
+// Returns InvalidArgument, with what was found and what is allowed, for an unknown field, a wrong type or a
+// value that is out of range.
 absl::StatusOr<ClaimParameters> ReadClaimParameters(const Json& parameters);
 
 }  // namespace xpud::agent::kubernetes

@@ -12,7 +12,8 @@ namespace xpud::agent::kubernetes {
 
 absl::StatusOr<Interrupt> Interrupt::Create() {
   UniqueFd fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!fd.valid()) return absl::ResourceExhaustedError(absl::StrCat("cannot create an eventfd: ", strerror(errno)));
+  if (!fd.valid())
+    return absl::ResourceExhaustedError(absl::StrCat("cannot create an eventfd: ", strerror(errno)));
   return Interrupt(std::move(fd));
 }
 

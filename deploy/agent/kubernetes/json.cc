@@ -56,8 +56,6 @@ std::string_view TextMember(const Json& value, std::string_view name) {
   return text == nullptr ? std::string_view() : std::string_view(*text);
 }
 
-std::string JsonText(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string JsonText(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 }  // namespace xpud::agent::kubernetes

@@ -32,7 +32,8 @@ bool IsObjectName(std::string_view text) {
 std::string KeyOf(std::string_view uid) { return absl::StrCat("k8s-", View(uid)); }
 
 std::string ClaimPath(std::string_view name_space, std::string_view name) {
-  return absl::StrCat("/apis/resource.k8s.io/v1/namespaces/", View(name_space), "/resourceclaims/", View(name));
+  return absl::StrCat("/apis/resource.k8s.io/v1/namespaces/", View(name_space), "/resourceclaims/",
+                      View(name));
 }
 
 }  // namespace xpud::agent::kubernetes

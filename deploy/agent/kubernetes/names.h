@@ -29,8 +29,8 @@ inline constexpr char kClaims[] = "claims";
 // For functions of Debian's Abseil, whose string_view is its own.
 inline absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-// Whether `text` may be a uid: 1 to 59 lower-case letters, digits and '-', neither first nor last a '-'. Such a uid is safe in
-// a path, and "k8s-UID" is a key of the daemon's.
+// Whether `text` may be a uid: 1 to 59 lower-case letters, digits and '-', neither first nor last a '-'. Such
+// a uid is safe in a path, and "k8s-UID" is a key of the daemon's.
 bool IsUid(std::string_view text);
 // Whether `text` may name an object: a DNS subdomain of at most 253 bytes. It is safe in a path and in a URL.
 bool IsObjectName(std::string_view text);

@@ -9,8 +9,8 @@
 
 namespace xpud::agent::kubernetes {
 
-// The value of a quantity that is a whole number, exactly. Returns InvalidArgument if the text is no quantity, is
-// negative, is not whole ("1500m") or is above 2^63 - 1, which is Kubernetes' limit.
+// The value of a quantity that is a whole number, exactly. Returns InvalidArgument if the text is no
+// quantity, is negative, is not whole ("1500m") or is above 2^63 - 1, which is Kubernetes' limit.
 absl::StatusOr<uint64_t> WholeQuantity(std::string_view text);
 
 // As Kubernetes itself writes them, so that what the API server returns is what was sent.

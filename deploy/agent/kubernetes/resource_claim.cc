@@ -60,7 +60,8 @@ absl::Status ReadIdentity(const Json& claim, std::string_view uid, Allocation& a
   ASSIGN_OR_RETURN(allocation.name, TextAt(metadata, "name", "metadata"));
   ASSIGN_OR_RETURN(allocation.uid, TextAt(metadata, "uid", "metadata"));
   if (!IsObjectName(allocation.name_space) || !IsObjectName(allocation.name)) {
-    return Refuse("no claim is called ", Shown(allocation.name), " in the namespace ", Shown(allocation.name_space));
+    return Refuse("no claim is called ", Shown(allocation.name), " in the namespace ",
+                  Shown(allocation.name_space));
   }
   if (allocation.uid != uid) {
     return absl::FailedPreconditionError(
@@ -165,8 +166,9 @@ absl::Status ReadResults(const Json& devices, std::string_view node, Allocation&
   const auto& [first_device, first] = *parts.begin();
   for (const auto& [device, part] : parts) {
     if (part == first) continue;
-    return Refuse("unequal parts of devices: share ", first.share, ", memory ", first.memory, " of ", kDevicePrefix,
-                  first_device, ", but share ", part.share, ", memory ", part.memory, " of ", kDevicePrefix, device,
+    return Refuse("unequal parts of devices: share ", first.share, ", memory ", first.memory, " of ",
+                  kDevicePrefix, first_device, ", but share ", part.share, ", memory ", part.memory, " of ",
+                  kDevicePrefix, device,
                   "; a claim must have the same of each, so use a claim for each device");
   }
   allocation.share = static_cast<uint32_t>(first.share);
@@ -193,7 +195,8 @@ absl::StatusOr<Config> ReadConfig(const Json& json) {
   ASSIGN_OR_RETURN(const Json::array_t* requests, ArrayAt(json, "requests", kWhere, kMaxResults));
   for (const Json& request : *requests) {
     const auto* text = request.get_ptr<const std::string*>();
-    if (text == nullptr || text->size() > kMaxText) return Refuse(kWhere, ".requests has an entry that is no name");
+    if (text == nullptr || text->size() > kMaxText)
+      return Refuse(kWhere, ".requests has an entry that is no name");
     config.requests.push_back(*text);
   }
   ASSIGN_OR_RETURN(config.parameters, ReadClaimParameters(Member(Member(json, "opaque"), "parameters")));
@@ -202,7 +205,8 @@ absl::StatusOr<Config> ReadConfig(const Json& json) {
 
 // Those of classes first, so that those of the claim override them.
 absl::StatusOr<std::vector<Config>> ReadConfigs(const Json& devices) {
-  ASSIGN_OR_RETURN(const Json::array_t* list, ArrayAt(devices, "config", "status.allocation.devices", kMaxConfigs));
+  ASSIGN_OR_RETURN(const Json::array_t* list,
+                   ArrayAt(devices, "config", "status.allocation.devices", kMaxConfigs));
   std::vector<Config> of_classes, of_claim;
   for (const Json& json : *list) {
     if (TextMember(Member(json, "opaque"), "driver") != kDriver) continue;
@@ -257,7 +261,8 @@ v1::Claim ClaimOf(const Allocation& allocation) {
   v1::Claim claim;
   claim.set_key(KeyOf(allocation.uid));
   for (const Allocation::Result& result : allocation.results)
-    if (std::ranges::find(claim.devices(), result.index) == claim.devices().end()) claim.add_devices(result.index);
+    if (std::ranges::find(claim.devices(), result.index) == claim.devices().end())
+      claim.add_devices(result.index);
   claim.set_class_(allocation.class_name);
   claim.set_weight(allocation.share);
   claim.set_time_least(kTimeOfShare * allocation.share);

@@ -1,6 +1,6 @@
-// A ResourceClaim of resource.k8s.io/v1, as far as it concerns this driver on this node, and the claim of the daemon
-// that it becomes. The object is the API server's, and its parameters are a user's: nothing in it is trusted.
-// Thread-safe.
+// A ResourceClaim of resource.k8s.io/v1, as far as it concerns this driver on this node, and the claim of the
+// daemon that it becomes. The object is the API server's, and its parameters are a user's: nothing in it is
+// trusted. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct Allocation {
   // Of each of its devices.
   uint32_t share = 0;  // 1 to 100
   uint64_t memory = 0;
-  std::string class_name;                // empty: the daemon's default
-  uint32_t most_time = 0;                // hundredths of a per cent; 0: no limit
+  std::string class_name;  // empty: the daemon's default
+  uint32_t most_time = 0;  // hundredths of a per cent; 0: no limit
   std::optional<uint32_t> sessions;
 };
 
@@ -41,8 +41,8 @@ struct Allocation {
 // InvalidArgument, with what was found and what is allowed, for everything else.
 absl::StatusOr<Allocation> ReadAllocation(const Json& claim, std::string_view uid, std::string_view node);
 
-// The daemon's claim. A share of s is weight s and at least 0.95 s per cent of the time, since the daemon guarantees
-// at most 95% of a device.
+// The daemon's claim. A share of s is weight s and at least 0.95 s per cent of the time, since the daemon
+// guarantees at most 95% of a device.
 v1::Claim ClaimOf(const Allocation& allocation);
 
 }  // namespace xpud::agent::kubernetes

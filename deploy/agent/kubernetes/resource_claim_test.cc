@@ -39,12 +39,13 @@ Json Config(const Json& parameters, const char* source = "FromClaim", const Json
 }
 
 Json Claim(const Json& results = Json::array({Result()}), const Json& config = Json::array()) {
-  return {{"apiVersion", "resource.k8s.io/v1"},
-          {"kind", "ResourceClaim"},
-          {"metadata", {{"namespace", "team"}, {"name", "embed"}, {"uid", kUid}}},
-          {"status",
-           {{"allocation", {{"devices", {{"results", results}, {"config", config}}}}},
-            {"reservedFor", Json::array({{{"resource", "pods"}, {"name", "embed-0"}, {"uid", "pod-uid"}}})}}}};
+  return {
+      {"apiVersion", "resource.k8s.io/v1"},
+      {"kind", "ResourceClaim"},
+      {"metadata", {{"namespace", "team"}, {"name", "embed"}, {"uid", kUid}}},
+      {"status",
+       {{"allocation", {{"devices", {{"results", results}, {"config", config}}}}},
+        {"reservedFor", Json::array({{{"resource", "pods"}, {"name", "embed-0"}, {"uid", "pod-uid"}}})}}}};
 }
 
 // As it would arrive: numbers that are written here are signed, those of a text are not.
@@ -102,7 +103,8 @@ TEST(ResourceClaim, BecomesAClaimOfTheDaemon) {
 TEST(ResourceClaim, TheLabelOfManyPodsIsCut) {
   Json claim = Claim();
   Json& pods = claim["status"]["reservedFor"];
-  for (int i = 0; i < 50; ++i) pods.push_back({{"resource", "pods"}, {"name", "a-long-name-of-a-pod"}, {"uid", "u"}});
+  for (int i = 0; i < 50; ++i)
+    pods.push_back({{"resource", "pods"}, {"name", "a-long-name-of-a-pod"}, {"uid", "u"}});
   pods.push_back({{"apiGroup", "example.org"}, {"resource", "pods"}, {"name", "no-pod"}, {"uid", "u"}});
   const auto read = Read(claim);
   ASSERT_TRUE(read.ok()) << read.status();
@@ -118,7 +120,8 @@ TEST(ResourceClaim, NoPodIsNoLabel) {
 }
 
 TEST(ResourceClaim, ResultsOfOneDeviceAddUp) {
-  const auto read = Read(Claim(Json::array({Result("xpud-1", "30", "4Gi", "a"), Result("xpud-1", "20", "1Gi", "b")})));
+  const auto read =
+      Read(Claim(Json::array({Result("xpud-1", "30", "4Gi", "a"), Result("xpud-1", "20", "1Gi", "b")})));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->share, 50U);
   EXPECT_EQ(read->memory, uint64_t{5} << 30);
@@ -128,8 +131,10 @@ TEST(ResourceClaim, ResultsOfOneDeviceAddUp) {
 
 TEST(ResourceClaim, DevicesMustHaveEqualParts) {
   ExpectRefused(Claim(Json::array({Result("xpud-0", "30"), Result("xpud-1", "40")})), "unequal parts");
-  ExpectRefused(Claim(Json::array({Result("xpud-0", "30", "1Gi"), Result("xpud-1", "30", "2Gi")})), "unequal parts");
-  EXPECT_TRUE(Read(Claim(Json::array({Result("xpud-0", "30", "1024Mi"), Result("xpud-1", "30", "1Gi")}))).ok());
+  ExpectRefused(Claim(Json::array({Result("xpud-0", "30", "1Gi"), Result("xpud-1", "30", "2Gi")})),
+                "unequal parts");
+  EXPECT_TRUE(
+      Read(Claim(Json::array({Result("xpud-0", "30", "1024Mi"), Result("xpud-1", "30", "1Gi")}))).ok());
 }
 
 TEST(ResourceClaim, OtherDriversAreIgnored) {
@@ -181,7 +186,8 @@ TEST(ResourceClaim, WhatIsWrongWithAResultIsNamed) {
       {[](Json& r) { r["consumedCapacity"]["share"] = "1500m"; }, "is not a whole number"},
       {[](Json& r) { r["consumedCapacity"]["share"] = -1; }, "is no quantity"},
       {[](Json& r) { r["consumedCapacity"]["memory"] = "0"; }, "memory 0"},
-      {[](Json& r) { r["consumedCapacity"]["memory"] = "lots"; }, "consumedCapacity.memory: quantity \"lots\""},
+      {[](Json& r) { r["consumedCapacity"]["memory"] = "lots"; },
+       "consumedCapacity.memory: quantity \"lots\""},
       {[](Json& r) { r["consumedCapacity"]["memory"] = "99Ei"; }, "is above"},
       {[](Json& r) { r["consumedCapacity"]["memory"] = Json::array(); }, "is no quantity"}};
   for (const auto& [change, reason] : cases) {
@@ -220,10 +226,11 @@ TEST(ResourceClaim, HostileShapesAreRefused) {
 }
 
 TEST(ResourceClaim, ParametersAreRead) {
-  const std::vector<std::pair<Json, uint32_t>> times = {{50, 5000},     {12.5, 1250},   {"50%", 5000}, {"33.33%", 3333},
-                                                        {100, 10000}, {"100%", 10000}, {28.5, 2850}};
+  const std::vector<std::pair<Json, uint32_t>> times = {
+      {50, 5000}, {12.5, 1250}, {"50%", 5000}, {"33.33%", 3333}, {100, 10000}, {"100%", 10000}, {28.5, 2850}};
   for (const auto& [value, hundredths] : times) {
-    const auto read = Read(Claim(Json::array({Result("xpud-0", "10")}), Json::array({Config({{"mostTime", value}})})));
+    const auto read =
+        Read(Claim(Json::array({Result("xpud-0", "10")}), Json::array({Config({{"mostTime", value}})})));
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(read->most_time, hundredths);
   }
@@ -236,7 +243,8 @@ TEST(ResourceClaim, ParametersAreRead) {
 
 TEST(ResourceClaim, WhatIsWrongWithParametersIsNamed) {
   const std::vector<std::pair<Json, const char*>> cases = {
-      {{{"clas", "batch"}}, "unknown parameter \"clas\"; allowed are apiVersion, kind, class, mostTime, sessions"},
+      {{{"clas", "batch"}},
+       "unknown parameter \"clas\"; allowed are apiVersion, kind, class, mostTime, sessions"},
       {{{"class", "fast"}}, "class \"fast\"; it may be realtime, interactive, batch"},
       {{{"class", 1}}, "class 1"},
       {{{"class", nullptr}}, "class null"},
@@ -268,17 +276,20 @@ TEST(ResourceClaim, WhatIsWrongWithParametersIsNamed) {
 }
 
 TEST(ResourceClaim, AClaimsParametersOverrideThoseOfItsClassFieldByField) {
-  const auto read =
-      Read(Claim(Json::array({Result()}), Json::array({Config({{"class", "batch"}}),
-                                                       Config({{"class", "realtime"}, {"sessions", 4}}, "FromClass")})));
+  const auto read = Read(Claim(Json::array({Result()}),
+                               Json::array({Config({{"class", "batch"}}),
+                                            Config({{"class", "realtime"}, {"sessions", 4}}, "FromClass")})));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->class_name, "batch");
   EXPECT_EQ(read->sessions, 4U);
 }
 
 TEST(ResourceClaim, ParametersApplyToTheRequestsThatTheyName) {
-  const Json results = Json::array({Result("xpud-0", "30", "4Gi", "main/small"), Result("xpud-1", "30", "4Gi", "more")});
-  const auto class_of = [&](const Json& config) { return Read(Claim(results, Json::array({config})))->class_name; };
+  const Json results =
+      Json::array({Result("xpud-0", "30", "4Gi", "main/small"), Result("xpud-1", "30", "4Gi", "more")});
+  const auto class_of = [&](const Json& config) {
+    return Read(Claim(results, Json::array({config})))->class_name;
+  };
   EXPECT_EQ(class_of(Config({{"class", "batch"}}, "FromClaim", {"main"})), "batch");
   EXPECT_EQ(class_of(Config({{"class", "batch"}}, "FromClaim", {"main/small"})), "batch");
   EXPECT_EQ(class_of(Config({{"class", "batch"}}, "FromClaim", {"main/large", "mai", "small"})), "");

@@ -55,19 +55,21 @@ Json AttributesOf(const DeviceState& device) {
   return attributes;
 }
 
-// `value`, of which a request has 1 to all steps, without a request all. The API server refuses a step that does not
-// fit between the least and the value.
+// `value`, of which a request has 1 to all steps, without a request all. The API server refuses a step that
+// does not fit between the least and the value.
 Json CapacityOf(uint64_t value, uint64_t step, std::string (*text)(uint64_t)) {
   Json range = {{"min", text(step)}, {"max", text(value)}};
   if (value >= 2 * step) range["step"] = text(step);
-  return {{"value", text(value)}, {"requestPolicy", {{"default", text(value)}, {"validRange", std::move(range)}}}};
+  return {{"value", text(value)},
+          {"requestPolicy", {{"default", text(value)}, {"validRange", std::move(range)}}}};
 }
 
 Json CapacitiesOf(const DeviceState& device, uint32_t claims) {
-  return {{kMemory, CapacityOf(device.memory_bytes / kMemoryStep * kMemoryStep, kMemoryStep, BinaryQuantity)},
-          {kShare, CapacityOf(device.share, 1, DecimalQuantity)},
-          {kClaims,
-           {{"value", DecimalQuantity(claims)}, {"requestPolicy", {{"default", "1"}, {"validValues", {"1"}}}}}}};
+  return {
+      {kMemory, CapacityOf(device.memory_bytes / kMemoryStep * kMemoryStep, kMemoryStep, BinaryQuantity)},
+      {kShare, CapacityOf(device.share, 1, DecimalQuantity)},
+      {kClaims,
+       {{"value", DecimalQuantity(claims)}, {"requestPolicy", {{"default", "1"}, {"validValues", {"1"}}}}}}};
 }
 
 // A reason as the value of a label: "device lost: -4" becomes "device-lost-4".
@@ -112,8 +114,8 @@ std::string SliceName(std::string_view node) {
   const std::string suffix = absl::StrCat("-", kDriver);
   if (node.size() + suffix.size() <= kMaxName) return absl::StrCat(View(node), suffix);
   // A part ends with a letter or a digit, wherever the node's name is cut.
-  return absl::StrCat(View(node.substr(0, kMaxName - suffix.size() - 18)), "x", absl::StrFormat("%016x", HashOf(node)), "x",
-                      suffix);
+  return absl::StrCat(View(node.substr(0, kMaxName - suffix.size() - 18)), "x",
+                      absl::StrFormat("%016x", HashOf(node)), "x", suffix);
 }
 
 TaintTimes TaintTimesOf(const Json& devices) {
@@ -125,7 +127,8 @@ TaintTimes TaintTimesOf(const Json& devices) {
     for (const Json& taint : taints) {
       const std::string_view time = TextMember(taint, "timeAdded");
       if (!time.empty())
-        times[TimeKey(TextMember(device, "name"), TextMember(taint, "key"), TextMember(taint, "value"))] = time;
+        times[TimeKey(TextMember(device, "name"), TextMember(taint, "key"), TextMember(taint, "value"))] =
+            time;
     }
   }
   return times;

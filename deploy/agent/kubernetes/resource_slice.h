@@ -1,5 +1,5 @@
-// The ResourceSlice of resource.k8s.io/v1 by which the scheduler knows this node's devices: pure functions of the
-// inventory. Thread-safe.
+// The ResourceSlice of resource.k8s.io/v1 by which the scheduler knows this node's devices: pure functions of
+// the inventory. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ std::string SliceName(std::string_view node);
 using TaintTimes = std::map<std::string, std::string>;
 TaintTimes TaintTimesOf(const Json& devices);
 
-// spec.devices. A device has the capacities `memory` in steps of 1 MiB, `share` in steps of 1, and `claims`, of
-// which a request has 1. A claim that asks for no memory or share has all of it. A device without memory or share
-// left, and all if no claim may be made, are left out: a request would get 0 of them. Unhealthy devices, and all
-// while the daemon is drained, have a taint, with its time from `times` or `now` (RFC 3339).
+// spec.devices. A device has the capacities `memory` in steps of 1 MiB, `share` in steps of 1, and `claims`,
+// of which a request has 1. A claim that asks for no memory or share has all of it. A device without memory
+// or share left, and all if no claim may be made, are left out: a request would get 0 of them. Unhealthy
+// devices, and all while the daemon is drained, have a taint, with its time from `times` or `now` (RFC 3339).
 Json SliceDevices(const Inventory& inventory, const TaintTimes& times, std::string_view now);
 
 // The whole object, without what the server adds.

@@ -55,7 +55,8 @@ TEST(ResourceSlice, ADeviceHasAttributesAndCapacities) {
                                               "validRange": {"min": "1Mi", "step": "1Mi", "max": "80Gi"}}})"));
   EXPECT_EQ(capacity["share"], *ParseJson(R"({"value": "100", "requestPolicy": {"default": "100",
                                              "validRange": {"min": "1", "step": "1", "max": "100"}}})"));
-  EXPECT_EQ(capacity["claims"], *ParseJson(R"({"value": "1k", "requestPolicy": {"default": "1", "validValues": ["1"]}})"));
+  EXPECT_EQ(capacity["claims"],
+            *ParseJson(R"({"value": "1k", "requestPolicy": {"default": "1", "validValues": ["1"]}})"));
 }
 
 TEST(ResourceSlice, AttributesAreCutBetweenCharactersAndUnknownOnesLeftOut) {
@@ -80,8 +81,10 @@ TEST(ResourceSlice, ADeviceOfWhichNothingIsLeftIsLeftOut) {
   ASSERT_EQ(devices.size(), 1U);
   EXPECT_EQ(devices[0]["name"], "xpud-2");
   // A step would lead beyond the value, which the API server refuses.
-  EXPECT_EQ(devices[0]["capacity"]["share"]["requestPolicy"]["validRange"], Json({{"min", "1"}, {"max", "1"}}));
-  EXPECT_EQ(devices[0]["capacity"]["memory"]["requestPolicy"]["validRange"], Json({{"min", "1Mi"}, {"max", "1Mi"}}));
+  EXPECT_EQ(devices[0]["capacity"]["share"]["requestPolicy"]["validRange"],
+            Json({{"min", "1"}, {"max", "1"}}));
+  EXPECT_EQ(devices[0]["capacity"]["memory"]["requestPolicy"]["validRange"],
+            Json({{"min", "1Mi"}, {"max", "1Mi"}}));
   EXPECT_TRUE(Devices({.devices = {Device()}, .claims = 0}).empty());
   EXPECT_FALSE(SliceOf(Json::array(), "node-1", 1)["spec"].contains("devices"));
 }
@@ -90,12 +93,13 @@ TEST(ResourceSlice, TaintsKeepTheirTimeWhileTheyLast) {
   DeviceState sick = Device(0);
   sick.unhealthy = "device lost: ZE_RESULT_ERROR (-4)!";
   const Json first = Devices({.devices = {sick, Device(1)}, .claims = 1});
-  EXPECT_EQ(first[0]["taints"], *ParseJson(R"([{"key": "xpud.dev/unhealthy", "value": "device-lost-ZE-RESULT-ERROR-4",
+  EXPECT_EQ(first[0]["taints"],
+            *ParseJson(R"([{"key": "xpud.dev/unhealthy", "value": "device-lost-ZE-RESULT-ERROR-4",
                                               "effect": "NoSchedule", "timeAdded": "2026-11-29T10:00:00Z"}])"));
   EXPECT_FALSE(first[1].contains("taints"));
 
-  const Json later = SliceDevices({.devices = {sick, Device(1)}, .claims = 1, .drained = true}, TaintTimesOf(first),
-                                  "2026-11-29T11:00:00Z");
+  const Json later = SliceDevices({.devices = {sick, Device(1)}, .claims = 1, .drained = true},
+                                  TaintTimesOf(first), "2026-11-29T11:00:00Z");
   EXPECT_EQ(later[0]["taints"][0], first[0]["taints"][0]);
   EXPECT_EQ(later[0]["taints"][1]["key"], "xpud.dev/drained");
   EXPECT_EQ(later[0]["taints"][1]["timeAdded"], "2026-11-29T11:00:00Z");
@@ -109,7 +113,8 @@ TEST(ResourceSlice, TaintsKeepTheirTimeWhileTheyLast) {
 }
 
 TEST(ResourceSlice, TheNameOfALongNodeIsCutAndStaysUnique) {
-  const std::string base = std::string(60, 'a') + "." + std::string(60, 'b') + "." + std::string(60, 'c') + ".";
+  const std::string base =
+      std::string(60, 'a') + "." + std::string(60, 'b') + "." + std::string(60, 'c') + ".";
   const std::string one = base + std::string(60, 'd'), other = base + std::string(59, 'd') + "e";
   EXPECT_TRUE(IsObjectName(SliceName(one))) << SliceName(one);
   EXPECT_NE(SliceName(one), SliceName(other));

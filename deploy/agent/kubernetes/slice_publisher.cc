@@ -20,7 +20,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kMinDelay{100};
 constexpr milliseconds kMaxDelay{10'000};
-// The server ends a watch after this time, so that a connection which is dead without a word is not kept for ever.
+// The server ends a watch after this time, so that a connection which is dead without a word is not kept for
+// ever.
 constexpr int kWatchSeconds = 300;
 constexpr milliseconds kMinCorrectionGap{1'000};
 constexpr milliseconds kMinWatch{1'000};  // a server that ends watches sooner is asked less often
@@ -40,7 +41,9 @@ bool IsStale(const absl::Status& status) {
          absl::IsNotFound(status);
 }
 
-std::string_view VersionOf(const Json& object) { return TextMember(Member(object, "metadata"), "resourceVersion"); }
+std::string_view VersionOf(const Json& object) {
+  return TextMember(Member(object, "metadata"), "resourceVersion");
+}
 
 int64_t GenerationOf(const Json& slice) {
   const Json& generation = Member(Member(Member(slice, "spec"), "pool"), "generation");
@@ -50,7 +53,8 @@ int64_t GenerationOf(const Json& slice) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SlicePublisher>> SlicePublisher::Start(ApiServer& server, std::string node,
-                                                                      Counters& counters, Conditions& conditions) {
+                                                                      Counters& counters,
+                                                                      Conditions& conditions) {
   if (!IsObjectName(node))
     return absl::InvalidArgumentError(absl::StrCat("no node is called \"", PrintableText(node, 80), "\""));
   ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
@@ -60,8 +64,8 @@ absl::StatusOr<std::unique_ptr<SlicePublisher>> SlicePublisher::Start(ApiServer&
   return publisher;
 }
 
-SlicePublisher::SlicePublisher(ApiServer& server, std::string node, Counters& counters, Conditions& conditions,
-                               Interrupt interrupt)
+SlicePublisher::SlicePublisher(ApiServer& server, std::string node, Counters& counters,
+                               Conditions& conditions, Interrupt interrupt)
     : server_(server),
       node_(std::move(node)),
       name_(SliceName(node_)),
@@ -215,11 +219,13 @@ absl::Status SlicePublisher::CheckWritten() const {
   for (size_t i = 0; i < devices.size() && i < written_.size(); ++i) {
     if (Member(devices[i], "allowMultipleAllocations") != true) {
       return absl::FailedPreconditionError(
-          "the API server has dropped allowMultipleAllocations: the cluster needs the feature DRAConsumableCapacity");
+          "the API server has dropped allowMultipleAllocations: the cluster needs the feature "
+          "DRAConsumableCapacity");
     }
     if (!Member(written_[i], "taints").is_null() && Member(devices[i], "taints").is_null()) {
       return absl::FailedPreconditionError(
-          "the API server has dropped the taint of an unhealthy or drained device: the cluster needs the feature "
+          "the API server has dropped the taint of an unhealthy or drained device: the cluster needs the "
+          "feature "
           "DRADeviceTaints");
     }
   }

@@ -1,6 +1,6 @@
-// Keeps the ResourceSlice of this node on the API server as the inventory says: a thread of its own creates it,
-// replaces it, watches it, and mends it if it is deleted or changed by others. It deletes nothing when it ends, so
-// that an upgrade of the agent ends no pod. Thread-safe.
+// Keeps the ResourceSlice of this node on the API server as the inventory says: a thread of its own creates
+// it, replaces it, watches it, and mends it if it is deleted or changed by others. It deletes nothing when it
+// ends, so that an upgrade of the agent ends no pod. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -22,9 +22,9 @@ namespace xpud::agent::kubernetes {
 
 class SlicePublisher {
  public:
-  // Starts the thread, which does nothing before the first Publish. All references must outlive the publisher; the
-  // condition "resource-slice" says whether the server has the slice. Returns InvalidArgument if `node` can be no
-  // node's name, and ResourceExhausted if no thread can be started.
+  // Starts the thread, which does nothing before the first Publish. All references must outlive the
+  // publisher; the condition "resource-slice" says whether the server has the slice. Returns InvalidArgument
+  // if `node` can be no node's name, and ResourceExhausted if no thread can be started.
   static absl::StatusOr<std::unique_ptr<SlicePublisher>> Start(ApiServer& server, std::string node,
                                                                Counters& counters, Conditions& conditions);
   // Ends within the time of a request; a watch ends at once.
@@ -34,7 +34,8 @@ class SlicePublisher {
   void Publish(const Inventory& inventory);
 
  private:
-  SlicePublisher(ApiServer& server, std::string node, Counters& counters, Conditions& conditions, Interrupt interrupt);
+  SlicePublisher(ApiServer& server, std::string node, Counters& counters, Conditions& conditions,
+                 Interrupt interrupt);
 
   void Run();
   // Returns why the slice can no longer be kept; until then, keeps it.

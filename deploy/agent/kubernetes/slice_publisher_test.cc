@@ -237,7 +237,8 @@ TEST_F(Publisher, ItEndsWithinASecondWhateverItWaitsFor) {
 }
 
 TEST_F(Publisher, NoNodeHasSuchAName) {
-  EXPECT_TRUE(absl::IsInvalidArgument(SlicePublisher::Start(*api_, "Node/1", counters_, conditions_).status()));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(SlicePublisher::Start(*api_, "Node/1", counters_, conditions_).status()));
 }
 
 }  // namespace
