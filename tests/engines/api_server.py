@@ -76,7 +76,7 @@ class Models:
             back = self._client.sanitize_for_serialization(model)
         except Exception as failure:  # each package has exceptions of its own
             raise Refused(422, f"{kind} is invalid: {failure}") from failure
-        lost = [key for key in item["spec"] if key not in back["spec"]]
+        lost = [key for part in ("spec", "status") for key in item.get(part) or {} if key not in back.get(part, {})]
         if lost:
             raise Refused(422, f"{kind} is invalid: the model does not know {lost}")
 
@@ -334,9 +334,11 @@ class ApiServer:
             temporary.rename(self.token_file)
 
     def put(self, resource: str, item: dict) -> dict:
-        metadata = item["metadata"]
-        item = {key: value for key, value in item.items() if key != "metadata"} | {
-            "metadata": {key: value for key, value in metadata.items() if key != "resourceVersion"}}
+        """Creates or replaces an object, whatever its version, as another client would."""
+        metadata = {key: value for key, value in item["metadata"].items() if key != "resourceVersion"}
+        item = {"apiVersion": GROUP, "kind": KINDS[resource]} | item | {"metadata": metadata}
+        if self._models:
+            self._models.check(KINDS[resource], item)
         return self.store.put(Target(resource, metadata.get("namespace", ""), metadata["name"]), item)
 
     def remove(self, resource: str, name: str, namespace: str = "") -> dict:

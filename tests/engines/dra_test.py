@@ -382,7 +382,7 @@ class RecoveryTest(Dra):
         for number in range(rounds):
             new = [self.claim(share=1, memory="1Mi", pods=(f"pod-{number}-{i}",)) for i in range(2)]
             with concurrent.futures.ThreadPoolExecutor(5) as pool:
-                work = [pool.submit(call, self.kubelet.prepare, name) for name in new]
+                work = [pool.submit(call, self.kubelet.must_prepare, name) for name in new]
                 leaving = list(wanted.values())[:chosen.randrange(3)]
                 work += [pool.submit(call, self.kubelet.unprepare, name) for name in leaving]
                 time.sleep(chosen.uniform(0, 0.03))
@@ -401,7 +401,7 @@ class RecoveryTest(Dra):
                 self.api.remove("resourceclaims", name["name"], "default")
                 del wanted[name["uid"]]
             for name in new:
-                wait_until(lambda: call(self.kubelet.prepare, name), 60, f"prepare after the {victim} ended")
+                wait_until(lambda: call(self.kubelet.must_prepare, name), 60, f"prepare after the {victim} ended")
                 wanted[name["uid"]] = name
             self.assertEqual(set(self.claims()), {f"k8s-{uid}" for uid in wanted}, f"round {number}, {victim}")
             self.assertEqual(self.files(), sorted(f"xpud.dev-claim_{uid}.json" for uid in wanted), f"round {number}, {victim}")

@@ -105,9 +105,9 @@ class Kubelet:
                 self.prepared[uid] = sorted({each for device in answer["devices"] for each in device["cdi_device_ids"]})
         return reply["claims"]
 
-    def must_prepare(self, claim: dict) -> list[str]:
-        """Returns the CDI ids."""
-        answer = self.prepare(claim)[claim["uid"]]
+    def must_prepare(self, claim: dict, seconds: float = SECONDS) -> list[str]:
+        """Returns the CDI ids. Raises DriverError with what the driver says."""
+        answer = self.prepare(claim, seconds=seconds)[claim["uid"]]
         if answer["error"]:
             raise DriverError(answer["error"])
         return self.prepared[claim["uid"]]

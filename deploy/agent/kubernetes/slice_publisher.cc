@@ -23,6 +23,7 @@ constexpr milliseconds kMaxDelay{10'000};
 // The server ends a watch after this time, so that a connection which is dead without a word is not kept for
 // ever.
 constexpr int kWatchSeconds = 300;
+constexpr milliseconds kMinCorrectionGap{1'000};
 constexpr milliseconds kMinWatch{1'000};  // a server that ends watches sooner is asked less often
 
 // 0.1 s, doubled with each failure, to 10 s; between half of it and all, so that nodes do not ask in step.
@@ -170,8 +171,16 @@ absl::Status SlicePublisher::Mend() {
     stored_ = spec;
     return absl::OkStatus();
   }
-  if (same) counters_.AddCorrection(kEngineName, "slice_written");
+  if (same) CountCorrection();
   return Write(devices);
+}
+
+// The first one is made at once; if others keep changing the slice, one a second.
+void SlicePublisher::CountCorrection() {
+  counters_.AddCorrection(kEngineName, "slice_written");
+  const auto now = std::chrono::steady_clock::now();
+  if (corrected_ + kMinCorrectionGap > now) WaitFor(kMinCorrectionGap);
+  corrected_ = std::chrono::steady_clock::now();
 }
 
 // Driver, node and pool of a slice cannot be changed.

@@ -3,6 +3,7 @@
 // ends, so that an upgrade of the agent ends no pod. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,7 @@ class SlicePublisher {
   absl::Status Look();
   // Writes the slice if it is not as wanted.
   absl::Status Mend();
+  void CountCorrection();
   absl::Status Write(const Json& devices);
   absl::Status CheckWritten() const;
   // Takes an event over. Returns false if the slice has to be looked at.
@@ -76,6 +78,7 @@ class SlicePublisher {
   int64_t generation_ = 0;  // the last that was seen
   TaintTimes times_;
   int failures_ = 0;  // since the slice was last kept
+  std::chrono::steady_clock::time_point corrected_;
   std::thread thread_;
 };
 
