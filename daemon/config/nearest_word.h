@@ -6,8 +6,8 @@
 
 namespace xpud::config {
 
-// Returns the word that differs from `word` in the fewest letters, at most a third of them or two; empty if none
-// does.
+// Returns the word that differs from `word` in the fewest letters, at most a third of them or two; empty if
+// none does.
 std::string_view NearestWord(std::string_view word, std::span<const std::string_view> words);
 
 }  // namespace xpud::config

@@ -81,7 +81,9 @@ ReadValue Integer(uint32_t& out, uint32_t least, uint32_t most) {
 ReadValue Size(std::optional<uint64_t>& out) {
   return [&out](const std::string& text) -> std::optional<std::string> {
     const std::optional<uint64_t> bytes = ParseBytes(text);
-    const bool has_unit = !text.empty() && (text.back() == 'B' || std::string_view("KMGT").find(text.back()) != std::string_view::npos);
+    const bool has_unit =
+        !text.empty() &&
+        (text.back() == 'B' || std::string_view("KMGT").find(text.back()) != std::string_view::npos);
     if (!bytes || *bytes == 0 || !has_unit) return "a size with a unit, such as 16GiB or 512MiB";
     out = bytes;
     return std::nullopt;
@@ -91,7 +93,8 @@ ReadValue Size(std::optional<uint64_t>& out) {
 // A time such as 90s, 5m, 2h or 1d.
 ReadValue Duration(uint64_t& out_ms) {
   return [&out_ms](const std::string& text) -> std::optional<std::string> {
-    static const std::map<char, uint64_t> kUnits = {{'s', 1000}, {'m', 60'000}, {'h', 3'600'000}, {'d', 86'400'000}};
+    static const std::map<char, uint64_t> kUnits = {
+        {'s', 1000}, {'m', 60'000}, {'h', 3'600'000}, {'d', 86'400'000}};
     const auto unit = text.empty() ? kUnits.end() : kUnits.find(text.back());
     uint32_t number = 0;
     if (unit == kUnits.end() || !absl::SimpleAtoi(text.substr(0, text.size() - 1), &number) ||
@@ -112,7 +115,8 @@ ReadValue Switch(bool& out) {
 
 // One of `words`; `take` gets its index.
 ReadValue Choice(std::vector<std::string_view> words, std::function<void(size_t)> take) {
-  return [words = std::move(words), take = std::move(take)](const std::string& text) -> std::optional<std::string> {
+  return [words = std::move(words),
+          take = std::move(take)](const std::string& text) -> std::optional<std::string> {
     const auto found = std::ranges::find(words, text);
     if (found == words.end()) return absl::StrCat("one of ", Listed(words));
     take(static_cast<size_t>(found - words.begin()));
@@ -163,7 +167,8 @@ class Reader {
   // Calls `take` with each key that occurs for the first time and is a word.
   void ForEach(const std::string& what, const YAML::Node& map, const ReadNode& take) {
     if (map.IsNull()) return;
-    if (!map.IsMap()) return Add(map, absl::StrCat(what, ": ", TypeOf(map), " is not allowed; use a map of keys to values"));
+    if (!map.IsMap())
+      return Add(map, absl::StrCat(what, ": ", TypeOf(map), " is not allowed; use a map of keys to values"));
     std::map<std::string, int> seen;
     for (const auto& pair : map) {
       const YAML::Node& key = pair.first;
@@ -187,9 +192,9 @@ class Reader {
       std::vector<std::string_view> names;
       for (const Key& each : keys) names.push_back(each.name);
       const std::string nearest(config::NearestWord(key.Scalar(), names));
-      Add(key, absl::StrCat("unknown key '", key.Scalar(), "' in ", what, "; ",
-                            nearest.empty() ? "use one of " + Listed(names)
-                                            : "did you mean '" + nearest + "'?"));
+      Add(key,
+          absl::StrCat("unknown key '", key.Scalar(), "' in ", what, "; ",
+                       nearest.empty() ? "use one of " + Listed(names) : "did you mean '" + nearest + "'?"));
     });
   }
 
@@ -198,8 +203,8 @@ class Reader {
       const std::optional<std::string> allowed = read(value.IsScalar() ? value.Scalar() : "");
       if (value.IsScalar() && !allowed) return;
       const std::string found = value.IsScalar() ? absl::StrCat("'", value.Scalar(), "'") : TypeOf(value);
-      Add(value.IsNull() ? key : value, absl::StrCat(key.Scalar(), ": ", found, " is not allowed; use ",
-                                                     allowed.value_or("a value")));
+      Add(value.IsNull() ? key : value,
+          absl::StrCat(key.Scalar(), ": ", found, " is not allowed; use ", allowed.value_or("a value")));
     };
   }
 
@@ -219,7 +224,8 @@ class Reader {
     const std::string what = absl::StrCat("grants: users: ", key.Scalar());
     const std::optional<uint32_t> uid = ParseUser(key.Scalar());
     const Budget budget = ReadBudget(what, node);
-    if (!uid) return Add(key, absl::StrCat("unknown user '", key.Scalar(), "'; use an account's name or number"));
+    if (!uid)
+      return Add(key, absl::StrCat("unknown user '", key.Scalar(), "'; use an account's name or number"));
     if (!out_.grants.budgets.users.emplace(*uid, budget).second)
       Add(key, absl::StrCat("user ", *uid, " already has a budget in this file; set it once"));
   }
@@ -227,8 +233,10 @@ class Reader {
   void ReadGrants(const YAML::Node& node) {
     ReadMap("grants", node,
             {{"socket", Value(SocketPathOrOff(out_.grants.socket))},
-             {"users", [this](const auto&, const auto& users) {
-                ForEach("grants: users", users, [this](const auto& key, const auto& user) { ReadUser(key, user); });
+             {"users",
+              [this](const auto&, const auto& users) {
+                ForEach("grants: users", users,
+                        [this](const auto& key, const auto& user) { ReadUser(key, user); });
               }},
              {"default", [this](const auto&, const auto& budget) {
                 out_.grants.budgets.fallback = ReadBudget("grants: default", budget);
@@ -237,15 +245,17 @@ class Reader {
 
   void ReadKubernetes(const YAML::Node& node) {
     Configuration::KubernetesSettings& out = out_.kubernetes;
-    ReadMap("kubernetes", node,
-            {{"mode", Value(Choice({"off", "dra", "device-plugin"},
-                                   [&](size_t mode) { out.mode = static_cast<Configuration::KubernetesMode>(mode); }))},
-             {"kubelet", Value(Path(out.kubelet))},
-             {"cdi", Value(Path(out.cdi))},
-             {"api-server", Value(Words(out.api_server, "a URL, such as https://10.0.0.1:6443"))},
-             {"token-file", Value(Path(out.token_file))},
-             {"ca-file", Value(Path(out.ca_file))},
-             {"slots", Value(Integer(out.slots, 1, 100))}});
+    ReadMap(
+        "kubernetes", node,
+        {{"mode",
+          Value(Choice({"off", "dra", "device-plugin"},
+                       [&](size_t mode) { out.mode = static_cast<Configuration::KubernetesMode>(mode); }))},
+         {"kubelet", Value(Path(out.kubelet))},
+         {"cdi", Value(Path(out.cdi))},
+         {"api-server", Value(Words(out.api_server, "a URL, such as https://10.0.0.1:6443"))},
+         {"token-file", Value(Path(out.token_file))},
+         {"ca-file", Value(Path(out.ca_file))},
+         {"slots", Value(Integer(out.slots, 1, 100))}});
   }
 
   std::vector<Problem>& problems_;
@@ -272,9 +282,10 @@ absl::StatusOr<Configuration> ReadConfiguration(const std::string& path) {
   Configuration configuration;
   const std::vector<Problem> problems = ParseConfiguration(text, configuration);
   if (problems.empty()) return configuration;
-  return absl::InvalidArgumentError(absl::StrJoin(problems, "\n", [&](std::string* out, const Problem& problem) {
-    absl::StrAppend(out, path, ":", problem.line, ":", problem.column, ": ", problem.text);
-  }));
+  return absl::InvalidArgumentError(
+      absl::StrJoin(problems, "\n", [&](std::string* out, const Problem& problem) {
+        absl::StrAppend(out, path, ":", problem.line, ":", problem.column, ": ", problem.text);
+      }));
 }
 
 }  // namespace xpud::agent

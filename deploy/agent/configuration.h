@@ -49,8 +49,8 @@ struct Problem {
   std::string text;  // what was found and what is allowed
 };
 
-// Sets what the text says; the rest keeps its defaults. Returns all problems, in the file's order; if there are any,
-// the configuration may not be used.
+// Sets what the text says; the rest keeps its defaults. Returns all problems, in the file's order; if there
+// are any, the configuration may not be used.
 std::vector<Problem> ParseConfiguration(const std::string& text, Configuration& out);
 // Reads a file that only its owner may write. Returns NotFound, PermissionDenied, or InvalidArgument with all
 // problems, a line each: "PATH:LINE:COLUMN: text".

@@ -69,7 +69,8 @@ slurm: {enabled: true}
 }
 
 TEST(AgentConfiguration, ReportsAllProblemsWithTheirPlace) {
-  EXPECT_THAT(ProblemsOf(R"(socket: xpud.sock
+  EXPECT_THAT(
+      ProblemsOf(R"(socket: xpud.sock
 nod: a
 state:
 grants:
@@ -82,28 +83,30 @@ kubernetes: {mode: csi, slots: [], zzzzzz: 1}
 slurm: {enabled: yes}
 nod: b
 )"),
-              ElementsAre("1:9: socket: 'xpud.sock' is not allowed; use an absolute path of at most 107 bytes",
-                          "2:1: unknown key 'nod' in the file; did you mean 'node'?",
-                          "3:1: state: nothing is not allowed; use an absolute path",
-                          "6:5: unknown user 'nobody-of-this-name'; use an account's name or number",
-                          "7:19: share: '101' is not allowed; use an integer from 1 to 100",
-                          "7:32: memory: '12' is not allowed; use a size with a unit, such as 16GiB or 512MiB",
-                          "7:44: claims: '0' is not allowed; use an integer from 1 to 1024",
-                          "7:54: class: 'fast' is not allowed; use one of realtime, interactive, batch",
-                          "7:67: lease: '2' is not allowed; use a time with a unit from 1s to 30d, such as 90s, 5m or 2h",
-                          "8:5: user 0 already has a budget in this file; set it once",
-                          "9:12: grants: default: a value is not allowed; use a map of keys to values",
-                          "10:20: mode: 'csi' is not allowed; use one of off, dra, device-plugin",
-                          "10:32: slots: a list is not allowed; use an integer from 1 to 100",
-                          "10:36: unknown key 'zzzzzz' in kubernetes; use one of mode, kubelet, cdi, api-server, "
-                          "token-file, ca-file, slots",
-                          "11:18: enabled: 'yes' is not allowed; use true or false",
-                          "12:1: 'nod' is already set in line 2; set it once"));
+      ElementsAre(
+          "1:9: socket: 'xpud.sock' is not allowed; use an absolute path of at most 107 bytes",
+          "2:1: unknown key 'nod' in the file; did you mean 'node'?",
+          "3:1: state: nothing is not allowed; use an absolute path",
+          "6:5: unknown user 'nobody-of-this-name'; use an account's name or number",
+          "7:19: share: '101' is not allowed; use an integer from 1 to 100",
+          "7:32: memory: '12' is not allowed; use a size with a unit, such as 16GiB or 512MiB",
+          "7:44: claims: '0' is not allowed; use an integer from 1 to 1024",
+          "7:54: class: 'fast' is not allowed; use one of realtime, interactive, batch",
+          "7:67: lease: '2' is not allowed; use a time with a unit from 1s to 30d, such as 90s, 5m or 2h",
+          "8:5: user 0 already has a budget in this file; set it once",
+          "9:12: grants: default: a value is not allowed; use a map of keys to values",
+          "10:20: mode: 'csi' is not allowed; use one of off, dra, device-plugin",
+          "10:32: slots: a list is not allowed; use an integer from 1 to 100",
+          "10:36: unknown key 'zzzzzz' in kubernetes; use one of mode, kubelet, cdi, api-server, "
+          "token-file, ca-file, slots",
+          "11:18: enabled: 'yes' is not allowed; use true or false",
+          "12:1: 'nod' is already set in line 2; set it once"));
 }
 
 TEST(AgentConfiguration, IsNotReadFromWhatIsNoYaml) {
   EXPECT_THAT(ProblemsOf("grants: {"), ElementsAre(HasSubstr("not valid YAML")));
-  EXPECT_THAT(ProblemsOf("- a\n"), ElementsAre("1:1: the file: a list is not allowed; use a map of keys to values"));
+  EXPECT_THAT(ProblemsOf("- a\n"),
+              ElementsAre("1:1: the file: a list is not allowed; use a map of keys to values"));
   EXPECT_THAT(ProblemsOf("node: a\n---\nnode: b\n"), ElementsAre(HasSubstr("a second document begins")));
 }
 
@@ -123,7 +126,8 @@ std::string Uncommented(const std::string& path) {
   std::ifstream file(path);
   std::string text;
   for (std::string line; std::getline(file, line);) {
-    const bool is_key = line.size() > 1 && line[0] == '#' && (line[1] != ' ' || line.compare(0, 3, "#  ") == 0);
+    const bool is_key =
+        line.size() > 1 && line[0] == '#' && (line[1] != ' ' || line.compare(0, 3, "#  ") == 0);
     text += (is_key ? line.substr(1) : line) + "\n";
   }
   return text;

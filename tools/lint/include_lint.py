@@ -92,6 +92,7 @@ RULES = (
     Rule("deploy/agent/kubernetes/", ("deploy/agent/core/", "deploy/agent/kubernetes/", "deploy/agent/kubelet/", "proto/"), ("gRPC", "spdlog", "libcurl", "nlohmann/json")),
     Rule("tools/", ("sdk/client/", "sdk/control/", "xpud/", "proto/", "tools/", "daemon/config/"), ("gRPC",)),
     Rule("tests/fuzz/", ("proto/", "sdk/client/", "kernels/", "drivers/", "daemon/", "deploy/agent/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),
+    Rule("tests/engines/", ("deploy/agent/", "proto/", "sdk/", "xpud/", "tests/"), ("gRPC",)),
     Rule("tests/", ("proto/", "sdk/", "xpud/", "tests/"), ("Level Zero", "gRPC")),
 )
 

@@ -28,8 +28,9 @@ absl::StatusOr<std::optional<Budget>> Budgets::Of(uint32_t uid) const {
   if (fallback) return fallback;
   const std::string name = PrintableText(UserName(uid), 64);
   return absl::PermissionDeniedError(absl::StrCat(
-      UserText(uid), " may have no grants; the administrator allows them in agent.yaml, with \"grants: {users: {",
-      name, ": {share: 25}}}\", or with \"grants: {default: {share: 25}}\" for all users"));
+      UserText(uid),
+      " may have no grants; the administrator allows them in agent.yaml, with \"grants: {users: {", name,
+      ": {share: 25}}}\", or with \"grants: {default: {share: 25}}\" for all users"));
 }
 
 Usage::Usage(const std::vector<v1::Claim>& claims, uint32_t uid) {
@@ -51,15 +52,15 @@ absl::Status Usage::Admit(const grants::v1::GrantRequest& request, const Budget&
   }
   const auto check = [&](uint32_t device, const OnDevice& used) -> absl::Status {
     if (uint64_t{used.share} + request.share() > budget.share) {
-      return absl::ResourceExhaustedError(absl::StrCat("share ", request.share(), " was asked; on device ", device, " ",
-                                                       user, " has ", used.share, " and may have ", budget.share,
-                                                       " in all", kAdvice));
+      return absl::ResourceExhaustedError(absl::StrCat("share ", request.share(), " was asked; on device ",
+                                                       device, " ", user, " has ", used.share,
+                                                       " and may have ", budget.share, " in all", kAdvice));
     }
     const uint64_t allowed = budget.memory.value_or(UINT64_MAX);
     if (used.memory > allowed || request.memory_bytes() > allowed - used.memory) {
       return absl::ResourceExhaustedError(absl::StrCat(
-          "memory of ", BytesText(request.memory_bytes()), " was asked; on device ", device, " ", user, " has ",
-          BytesText(used.memory), " and may have ", BytesText(allowed), " in all", kAdvice));
+          "memory of ", BytesText(request.memory_bytes()), " was asked; on device ", device, " ", user,
+          " has ", BytesText(used.memory), " and may have ", BytesText(allowed), " in all", kAdvice));
     }
     return absl::OkStatus();
   };

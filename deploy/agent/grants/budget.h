@@ -42,8 +42,8 @@ struct Budgets {
   std::optional<Budget> fallback = {};    // of users who are not in `users`
   uint32_t agent_uid = 0;                 // has no limit, like root
 
-  // Returns nullopt if the user has no limit, and PermissionDenied, with what the administrator has to add, if
-  // there is no entry for it.
+  // Returns nullopt if the user has no limit, and PermissionDenied, with what the administrator has to add,
+  // if there is no entry for it.
   absl::StatusOr<std::optional<Budget>> Of(uint32_t uid) const;
   bool operator==(const Budgets&) const = default;
 };
@@ -54,8 +54,9 @@ class Usage {
   // `claims`: those of all grants. One that ends does not count.
   Usage(const std::vector<v1::Claim>& claims, uint32_t uid);
 
-  // Whether the user may have the grant too. REQUIRES: Complete(request, &budget) is OK. Returns ResourceExhausted
-  // with what is asked, what the user has and what it may have. `user`: as messages name it.
+  // Whether the user may have the grant too. REQUIRES: Complete(request, &budget) is OK. Returns
+  // ResourceExhausted with what is asked, what the user has and what it may have. `user`: as messages name
+  // it.
   absl::Status Admit(const grants::v1::GrantRequest& request, const Budget& budget,
                      const std::string& user) const;
 

@@ -11,8 +11,8 @@
 namespace xpud::agent {
 namespace {
 
-using ::testing::HasSubstr;
 using grants::v1::GrantRequest;
+using ::testing::HasSubstr;
 
 constexpr uint32_t kUser = 61'001, kOther = 61'002;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
@@ -122,7 +122,8 @@ TEST(GrantRequests, AreLimitedByClassLeaseAndMemory) {
   EXPECT_EQ(Refusal(request, &budget), "class interactive was asked; user u may have batch");
   request.set_class_("");
   request.set_lease_ms(10'001);
-  EXPECT_THAT(Refusal(request, &budget), HasSubstr("a lease of 10001 ms was asked; user u may have 10000 ms"));
+  EXPECT_THAT(Refusal(request, &budget),
+              HasSubstr("a lease of 10001 ms was asked; user u may have 10000 ms"));
   GrantRequest free = Request(1);
   ASSERT_TRUE(Complete(free, nullptr, "root").ok());
   EXPECT_EQ(free.class_(), "interactive");
@@ -164,9 +165,10 @@ TEST(GrantKeys, NameTheirUser) {
   EXPECT_NE(KeyOf(kUser, ""), KeyOf(kUser, ""));
   EXPECT_EQ(OwnerOf(KeyOf(kUser, "")), kUser);
   EXPECT_EQ(OwnerOf(KeyOf(UINT32_MAX, "a")), UINT32_MAX);
-  for (const char* key : {"", "grant-", "grant-1-", "grant-1-0123456789abcde", "grant-1-0123456789ABCDEF",
-                          "grant-01-0123456789abcdef", "grant--1-0123456789abcdef", "grant-4294967296-0123456789abcdef",
-                          "grant-1-0123456789abcdef0", "pod-1-0123456789abcdef"})
+  for (const char* key :
+       {"", "grant-", "grant-1-", "grant-1-0123456789abcde", "grant-1-0123456789ABCDEF",
+        "grant-01-0123456789abcdef", "grant--1-0123456789abcdef", "grant-4294967296-0123456789abcdef",
+        "grant-1-0123456789abcdef0", "pod-1-0123456789abcdef"})
     EXPECT_EQ(OwnerOf(key), std::nullopt) << key;
 }
 

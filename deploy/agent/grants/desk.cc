@@ -20,8 +20,8 @@ const Budget* PointerTo(const std::optional<Budget>& budget) { return budget ? &
 absl::Status CheckOwner(const std::string& grant, uint32_t uid) {
   const std::optional<uint32_t> owner = OwnerOf(grant);
   if (!owner) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", PrintableText(grant, 80),
-                                                   "\" cannot be a grant; use the id that Grant has returned"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", PrintableText(grant, 80), "\" cannot be a grant; use the id that Grant has returned"));
   }
   if (*owner == uid) return absl::OkStatus();
   return absl::PermissionDeniedError(
@@ -46,7 +46,8 @@ absl::StatusOr<std::optional<v1::Claim>> Desk::Find(const std::string& key) {
   return found != claims.end() ? std::optional(*found) : std::nullopt;
 }
 
-absl::StatusOr<grants::v1::GrantResponse> Desk::Grant(const Caller& caller, grants::v1::GrantRequest request) {
+absl::StatusOr<grants::v1::GrantResponse> Desk::Grant(const Caller& caller,
+                                                      grants::v1::GrantRequest request) {
   const std::string user = UserText(caller.uid);
   ASSIGN_OR_RETURN(const std::optional<Budget> budget, budgets_.Of(caller.uid));
   RETURN_IF_ERROR(Complete(request, PointerTo(budget), user));
@@ -78,7 +79,8 @@ absl::StatusOr<grants::v1::GrantResponse> Desk::Grant(const Caller& caller, gran
   return response;
 }
 
-absl::StatusOr<v1::Claim> Desk::Make(const ClaimKeeper::Hold& hold, const v1::Claim& wanted, const Caller& caller) {
+absl::StatusOr<v1::Claim> Desk::Make(const ClaimKeeper::Hold& hold, const v1::Claim& wanted,
+                                     const Caller& caller) {
   ASSIGN_OR_RETURN(v1::Claim claim, keeper_.Ensure(hold, wanted));
   if (const auto process = ProcessOf(wanted)) {
     if (absl::Status watched = watch_.Add(hold.key(), *process, caller.process); !watched.ok()) {
@@ -86,12 +88,13 @@ absl::StatusOr<v1::Claim> Desk::Make(const ClaimKeeper::Hold& hold, const v1::Cl
       return watched;
     }
   }
-  spdlog::info("grant_made claim={} engine={} share={} class={} lease_ms={} pid={}", hold.key(), kGrantsEngine,
-               claim.weight(), claim.class_(), claim.lifetime_ms(), StateOf(claim).pid());
+  spdlog::info("grant_made claim={} engine={} share={} class={} lease_ms={} pid={}", hold.key(),
+               kGrantsEngine, claim.weight(), claim.class_(), claim.lifetime_ms(), StateOf(claim).pid());
   return claim;
 }
 
-absl::StatusOr<v1::Claim> Desk::BeginLease(const ClaimKeeper::Hold& hold, v1::Claim claim, uint64_t lease_ms) {
+absl::StatusOr<v1::Claim> Desk::BeginLease(const ClaimKeeper::Hold& hold, v1::Claim claim,
+                                           uint64_t lease_ms) {
   claim.set_lifetime_ms(lease_ms);
   return keeper_.Change(hold, claim, {"lifetime_ms"});
 }
@@ -108,8 +111,8 @@ absl::StatusOr<grants::v1::RenewResponse> Desk::Renew(const Caller& caller,
     renewed = BeginLease(hold, *claim, request.lease_ms() != 0 ? request.lease_ms() : claim->lifetime_ms());
   }
   if (absl::IsNotFound(renewed.status())) {
-    return absl::NotFoundError(
-        absl::StrCat("there is no grant ", request.grant(), "; its lease has ended, or it was returned: ask for a grant"));
+    return absl::NotFoundError(absl::StrCat("there is no grant ", request.grant(),
+                                            "; its lease has ended, or it was returned: ask for a grant"));
   }
   if (!renewed.ok()) return renewed.status();
   grants::v1::RenewResponse response;

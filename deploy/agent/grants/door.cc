@@ -52,13 +52,14 @@ absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot read the attributes of ", path));
   }
   if (!S_ISSOCK(info.st_mode) || info.st_uid != geteuid()) {
-    return absl::PermissionDeniedError(absl::StrCat(path, S_ISSOCK(info.st_mode) ? " is a socket of uid " : " is not a socket, and belongs to uid ",
-                                                    info.st_uid, "; only a socket of uid ", geteuid(),
-                                                    " is replaced: remove it"));
+    return absl::PermissionDeniedError(absl::StrCat(
+        path, S_ISSOCK(info.st_mode) ? " is a socket of uid " : " is not a socket, and belongs to uid ",
+        info.st_uid, "; only a socket of uid ", geteuid(), " is replaced: remove it"));
   }
   const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe.valid()) return DescriptorError("socket");
-  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 || errno == EAGAIN)
+  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
+      errno == EAGAIN)
     return absl::AlreadyExistsError(absl::StrCat("another agent listens at ", path));
   if (unlink(path.c_str()) == 0) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", path));
@@ -66,7 +67,8 @@ absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
 
 absl::Status Watch(const UniqueFd& events, int fd, uint32_t what, uint64_t number) {
   epoll_event event = {.events = what, .data = {.u64 = number}};
-  return epoll_ctl(events.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? absl::OkStatus() : DescriptorError("epoll_ctl");
+  return epoll_ctl(events.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? absl::OkStatus()
+                                                                 : DescriptorError("epoll_ctl");
 }
 
 }  // namespace
@@ -111,15 +113,18 @@ class Door::Connection final : public grants::v1::Grants::CallbackService {
     return hung_up_ && calls_ == 0;
   }
 
-  grpc::ServerUnaryReactor* Grant(grpc::CallbackServerContext* context, const grants::v1::GrantRequest* request,
+  grpc::ServerUnaryReactor* Grant(grpc::CallbackServerContext* context,
+                                  const grants::v1::GrantRequest* request,
                                   grants::v1::GrantResponse* response) override {
     return Answer(*context, "grant", request, response, &Desk::Grant);
   }
-  grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context, const grants::v1::RenewRequest* request,
+  grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,
+                                  const grants::v1::RenewRequest* request,
                                   grants::v1::RenewResponse* response) override {
     return Answer(*context, "renew", request, response, &Desk::Renew);
   }
-  grpc::ServerUnaryReactor* Return(grpc::CallbackServerContext* context, const grants::v1::ReturnRequest* request,
+  grpc::ServerUnaryReactor* Return(grpc::CallbackServerContext* context,
+                                   const grants::v1::ReturnRequest* request,
                                    grants::v1::ReturnResponse* response) override {
     return Answer(*context, "return", request, response, &Desk::Return);
   }
@@ -131,8 +136,8 @@ class Door::Connection final : public grants::v1::Grants::CallbackService {
  private:
   // Has the desk answer a call in the user's next turn.
   template <typename Request, typename Response, typename Method>
-  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext& context, const char* action, const Request* request,
-                                   Response* response, Method method) {
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext& context, const char* action,
+                                   const Request* request, Response* response, Method method) {
     grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
     if (absl::Status taken = TakeCall(); !taken.ok()) {
       reactor->Finish(ToGrpc(taken));
@@ -143,7 +148,8 @@ class Door::Connection final : public grants::v1::Grants::CallbackService {
     door_.turns_.Add(caller_.uid, limited ? Turns::Pace::kLimited : Turns::Pace::kUnlimited,
                      [=, this, &context](const absl::Status& turn) {
                        absl::Status status = turn;
-                       if (turn.ok() && context.IsCancelled()) status = absl::CancelledError("the caller is gone");
+                       if (turn.ok() && context.IsCancelled())
+                         status = absl::CancelledError("the caller is gone");
                        if (status.ok()) {
                          absl::StatusOr<Response> answer = (door_.desk_.*method)(caller_, *request);
                          status = answer.status();
@@ -233,13 +239,12 @@ void Door::AcceptSome() {
 
 absl::Status Door::Admit(UniqueFd socket) {
   ASSIGN_OR_RETURN(Caller caller, CallerAt(socket.get()));
-  const auto of_user = static_cast<size_t>(
-      std::ranges::count_if(connections_, [&](const auto& each) { return each.second->caller().uid == caller.uid; }));
+  const auto of_user = static_cast<size_t>(std::ranges::count_if(
+      connections_, [&](const auto& each) { return each.second->caller().uid == caller.uid; }));
   if (of_user >= kMaxConnectionsOfUser || connections_.size() >= kMaxConnections) {
-    return absl::ResourceExhaustedError(absl::StrCat("uid ", caller.uid, " has ", of_user,
-                                                     " connections, all users have ", connections_.size(),
-                                                     "; a user may have ", kMaxConnectionsOfUser,
-                                                     ", all users ", kMaxConnections));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "uid ", caller.uid, " has ", of_user, " connections, all users have ", connections_.size(),
+        "; a user may have ", kMaxConnectionsOfUser, ", all users ", kMaxConnections));
   }
   UniqueFd copy(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) return DescriptorError("fcntl");
@@ -253,7 +258,8 @@ absl::Status Door::Admit(UniqueFd socket) {
 
 void Door::HasRefused(const absl::Status& why) {
   ++refused_;
-  if (const auto now = Clock::now(); now >= next_log_) {  // a user who connects in a loop does not fill the log
+  if (const auto now = Clock::now();
+      now >= next_log_) {  // a user who connects in a loop does not fill the log
     spdlog::warn("grants_connections_refused count={} reason=\"{}\"", refused_, std::string(why.message()));
     refused_ = 0;
     next_log_ = now + std::chrono::seconds(10);

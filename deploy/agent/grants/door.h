@@ -1,8 +1,8 @@
 // The agent's local socket: accepts connections, and answers the gRPC calls on each as those of its user.
 //
-// Each connection has a gRPC server of its own, since only then do its calls carry what the kernel says about it.
-// Servers of gRPC's callback API share the library's threads: 100 connections take 10 threads and 2.6 MiB, where
-// servers of its synchronous API take 208 threads and 7.5 MiB. Calls run on the threads of Turns.
+// Each connection has a gRPC server of its own, since only then do its calls carry what the kernel says about
+// it. Servers of gRPC's callback API share the library's threads: 100 connections take 10 threads and 2.6
+// MiB, where servers of its synchronous API take 208 threads and 7.5 MiB. Calls run on the threads of Turns.
 #pragma once
 
 #include <atomic>
@@ -28,8 +28,8 @@ class Door {
   static constexpr int kMaxCalls = 4;  // at a time, on a connection
   static constexpr int kMaxMessage = 64 << 10;
 
-  // Listens at `path`, for everyone. The folder must belong to this user or root. A socket that an earlier agent
-  // has left is replaced; AlreadyExists: another agent listens there. The others outlive the door.
+  // Listens at `path`, for everyone. The folder must belong to this user or root. A socket that an earlier
+  // agent has left is replaced; AlreadyExists: another agent listens there. The others outlive the door.
   static absl::StatusOr<std::unique_ptr<Door>> Open(const std::string& path, Desk& desk, Turns& turns,
                                                     Counters& counters);
   // Cancels calls, waits until they have ended, and removes the socket. REQUIRES: Turns has ended.

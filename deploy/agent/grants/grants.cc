@@ -15,8 +15,9 @@ absl::StatusOr<std::unique_ptr<Grants>> Grants::Start(ClaimKeeper& keeper, const
   std::unique_ptr<Grants> grants(new Grants());
   budgets.agent_uid = geteuid();
   ASSIGN_OR_RETURN(grants->turns_, Turns::Start());
-  ASSIGN_OR_RETURN(grants->watch_,
-                   ProcessWatch::Start([raw = grants.get()](const std::string& key) { raw->ProcessEnded(key); }));
+  ASSIGN_OR_RETURN(grants->watch_, ProcessWatch::Start([raw = grants.get()](const std::string& key) {
+                     raw->ProcessEnded(key);
+                   }));
   grants->desk_ = std::make_unique<Desk>(keeper, *grants->watch_, std::move(budgets));
   ASSIGN_OR_RETURN(grants->door_, Door::Open(socket, *grants->desk_, *grants->turns_, keeper.counters()));
   return grants;

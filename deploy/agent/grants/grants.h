@@ -1,5 +1,5 @@
-// The engine of those who are no cluster: users' processes that ask the agent for grants at its local socket. Made
-// by main, which destroys it before the keeper; its destructor leaves the grants in place.
+// The engine of those who are no cluster: users' processes that ask the agent for grants at its local socket.
+// Made by main, which destroys it before the keeper; its destructor leaves the grants in place.
 #pragma once
 
 #include <memory>

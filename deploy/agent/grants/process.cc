@@ -28,7 +28,8 @@ std::string ReadText(const std::string& path) {
 
 // The pid in our namespace: 0 if the process is not in it, -1 if it has ended.
 pid_t PidOf(const UniqueFd& process) {
-  for (absl::string_view line : absl::StrSplit(ReadText(absl::StrCat("/proc/self/fdinfo/", process.get())), '\n')) {
+  for (absl::string_view line :
+       absl::StrSplit(ReadText(absl::StrCat("/proc/self/fdinfo/", process.get())), '\n')) {
     pid_t pid = 0;
     if (absl::ConsumePrefix(&line, "Pid:") && absl::SimpleAtoi(line, &pid)) return pid;
   }
@@ -42,7 +43,8 @@ bool HasEnded(const UniqueFd& process) {
 
 // Returns "" if there is no such process.
 std::string StartOf(pid_t pid) {
-  constexpr size_t kStartTime = 19;  // field 22 of proc(5); the name, field 2, may contain anything but its end
+  constexpr size_t kStartTime =
+      19;  // field 22 of proc(5); the name, field 2, may contain anything but its end
   const std::string text = ReadText(absl::StrCat("/proc/", pid, "/stat"));
   const size_t end = text.rfind(')');
   if (end == text.npos || end + 2 > text.size()) return "";
@@ -79,7 +81,8 @@ absl::StatusOr<ProcessName> NameOf(const UniqueFd& process) {
   name.pid = PidOf(process);
   if (name.pid == 0) {
     return absl::FailedPreconditionError(
-        "the agent does not see the process, which is in another pid namespace; run the agent in the host's pid "
+        "the agent does not see the process, which is in another pid namespace; run the agent in the host's "
+        "pid "
         "namespace (hostPID), or use a lease instead");
   }
   if (name.pid > 0) name.started = StartOf(name.pid);

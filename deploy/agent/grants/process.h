@@ -1,4 +1,5 @@
-// Processes that ask for grants: who they are, and how an agent that has started anew finds them. Thread-safe.
+// Processes that ask for grants: who they are, and how an agent that has started anew finds them.
+// Thread-safe.
 #pragma once
 
 #include <sys/types.h>

@@ -68,7 +68,8 @@ TEST(Processes, AreFoundByTheirNamesUntilTheyEnd) {
   EXPECT_TRUE(OpenProcess(*name).ok());
   ProcessName earlier = *name;
   earlier.started += "1";
-  EXPECT_EQ(OpenProcess(earlier).status().code(), absl::StatusCode::kNotFound) << "another process of its pid";
+  EXPECT_EQ(OpenProcess(earlier).status().code(), absl::StatusCode::kNotFound)
+      << "another process of its pid";
   const UniqueFd process = child.Open();
   child.End();
   EXPECT_EQ(OpenProcess(*name).status().code(), absl::StatusCode::kNotFound);
@@ -122,7 +123,8 @@ TEST_F(Watched, KeysMayBeRemovedAndAddedAgain) {
     EXPECT_FALSE(watch_->Has("a"));
   }
   ASSERT_TRUE(watch_->Add("a", name, process).ok());
-  ASSERT_TRUE(watch_->Add("a", *NameOf(second.Open()), second.Open()).ok()) << "another process has the key now";
+  ASSERT_TRUE(watch_->Add("a", *NameOf(second.Open()), second.Open()).ok())
+      << "another process has the key now";
   first.End();
   std::this_thread::sleep_for(50ms);
   EXPECT_THAT(Await(0), IsEmpty());

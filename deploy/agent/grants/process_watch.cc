@@ -13,7 +13,8 @@
 
 namespace xpud::agent {
 
-absl::StatusOr<std::unique_ptr<ProcessWatch>> ProcessWatch::Start(std::function<void(const std::string&)> ended) {
+absl::StatusOr<std::unique_ptr<ProcessWatch>> ProcessWatch::Start(
+    std::function<void(const std::string&)> ended) {
   UniqueFd events(epoll_create1(EPOLL_CLOEXEC));
   if (!events.valid()) return DescriptorError("epoll_create1");
   UniqueFd end(eventfd(0, EFD_CLOEXEC));

@@ -19,16 +19,17 @@ namespace xpud::agent {
 
 class ProcessWatch {
  public:
-  // `ended` is called on the watch's thread with each key of a process that has ended, once. It must not block, and
-  // may call the watch.
-  static absl::StatusOr<std::unique_ptr<ProcessWatch>> Start(std::function<void(const std::string& key)> ended);
+  // `ended` is called on the watch's thread with each key of a process that has ended, once. It must not
+  // block, and may call the watch.
+  static absl::StatusOr<std::unique_ptr<ProcessWatch>> Start(
+      std::function<void(const std::string& key)> ended);
   ~ProcessWatch();
   ProcessWatch(const ProcessWatch&) = delete;
   ProcessWatch& operator=(const ProcessWatch&) = delete;
 
-  // Watches a process for a key, instead of the one that the key had. `process`: its pidfd; the watch keeps one for
-  // each process, whatever the number of its keys. FailedPrecondition: the process has ended, as was reported for
-  // another key.
+  // Watches a process for a key, instead of the one that the key had. `process`: its pidfd; the watch keeps
+  // one for each process, whatever the number of its keys. FailedPrecondition: the process has ended, as was
+  // reported for another key.
   absl::Status Add(const std::string& key, const ProcessName& name, const UniqueFd& process);
   void Remove(const std::string& key);
   bool Has(const std::string& key) const;

@@ -30,7 +30,8 @@ constexpr char kPrefix[] = "grant-";
 // The agent's labels.
 constexpr char kUser[] = "user", kUid[] = "uid", kName[] = "name", kPid[] = "pid", kStarted[] = "started",
                kUntil[] = "until";
-constexpr std::array<std::string_view, 7> kOwnLabels = {kEngineLabel, kUser, kUid, kName, kPid, kStarted, kUntil};
+constexpr std::array<std::string_view, 7> kOwnLabels = {kEngineLabel, kUser,    kUid,  kName,
+                                                        kPid,         kStarted, kUntil};
 constexpr char kUntilProcess[] = "process", kUntilLease[] = "lease";
 
 template <typename... Parts>
@@ -49,7 +50,8 @@ absl::Status CheckLabels(const GrantRequest& request) {
     return Refuse(request.labels().size(), " labels; a grant may have ", kMaxLabels);
   for (const auto& [name, value] : request.labels()) {
     const bool allowed = std::ranges::all_of(name, [](char c) {
-      return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '/' || c == '-';
+      return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '/' ||
+             c == '-';
     });
     if (name.empty() || name.size() > kMaxLabelName || !allowed) {
       return Refuse("label name \"", PrintableText(name, 80), "\"; it may have 1 to ", kMaxLabelName,
@@ -85,8 +87,8 @@ absl::Status CompleteClass(GrantRequest& request, const Budget* budget, const st
                   "\"; it may be realtime, interactive or batch");
   }
   if (*rank >= best) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("class ", request.class_(), " was asked; ", user, " may have ",
-                                                   ClassesFrom(best)));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("class ", request.class_(), " was asked; ", user, " may have ", ClassesFrom(best)));
 }
 
 // FNV-1a: the same in each agent. A user who finds two names of one hash has one grant for both.
@@ -111,7 +113,8 @@ std::string LabelOf(const v1::Claim& claim, const char* name) {
 
 std::string UserText(uint32_t uid) {
   const std::string name = PrintableText(UserName(uid), 64);
-  return name == absl::StrCat(uid) ? absl::StrCat("uid ", uid) : absl::StrCat("user ", name, " (uid ", uid, ")");
+  return name == absl::StrCat(uid) ? absl::StrCat("uid ", uid)
+                                   : absl::StrCat("user ", name, " (uid ", uid, ")");
 }
 
 absl::Status CheckLease(uint64_t lease_ms, const Budget* budget, const std::string& user) {
@@ -121,8 +124,9 @@ absl::Status CheckLease(uint64_t lease_ms, const Budget* budget, const std::stri
                   " (30 days), or 0 for the default");
   }
   if (budget == nullptr || lease_ms <= budget->lease_ms) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("a lease of ", lease_ms, " ms was asked; ", user, " may have ",
-                                                   budget->lease_ms, " ms at a time; renew it more often"));
+  return absl::ResourceExhaustedError(absl::StrCat("a lease of ", lease_ms, " ms was asked; ", user,
+                                                   " may have ", budget->lease_ms,
+                                                   " ms at a time; renew it more often"));
 }
 
 absl::Status Complete(GrantRequest& request, const Budget* budget, const std::string& user) {
@@ -131,7 +135,8 @@ absl::Status Complete(GrantRequest& request, const Budget* budget, const std::st
   if (request.has_memory_bytes() && request.memory_bytes() == 0)
     return Refuse("memory_bytes 0; it must be above 0, or unset");
   if (!request.has_memory_bytes() && budget != nullptr && budget->memory)
-    return Refuse("memory_bytes is unset; ", user, " has to say how much, because agent.yaml limits its memory");
+    return Refuse("memory_bytes is unset; ", user,
+                  " has to say how much, because agent.yaml limits its memory");
   RETURN_IF_ERROR(CheckText("name", request.name()));
   RETURN_IF_ERROR(CheckLabels(request));
   RETURN_IF_ERROR(CheckDevices(request));

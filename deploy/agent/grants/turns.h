@@ -1,5 +1,6 @@
-// Runs what users ask for on a few threads: a user's tasks one after the other and at a limited rate, several users'
-// at the same time. A user whose tasks are slow or many delays no other user's, unless kThreads users do. Thread-safe.
+// Runs what users ask for on a few threads: a user's tasks one after the other and at a limited rate, several
+// users' at the same time. A user whose tasks are slow or many delays no other user's, unless kThreads users
+// do. Thread-safe.
 #pragma once
 
 #include <chrono>

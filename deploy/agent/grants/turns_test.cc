@@ -71,7 +71,8 @@ TEST(Turns, OfASlowUserDelayNoOther) {
       slow.Add();
     });
   }
-  for (int i = 0; i < 20; ++i) turns->Add(2, Turns::Pace::kUnlimited, [&](const absl::Status&) { fast.Add(); });
+  for (int i = 0; i < 20; ++i)
+    turns->Add(2, Turns::Pace::kUnlimited, [&](const absl::Status&) { fast.Add(); });
   EXPECT_TRUE(fast.Await(20));
   EXPECT_EQ(slow.count(), 0);
   {
