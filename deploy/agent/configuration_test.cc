@@ -138,6 +138,7 @@ TEST(AgentConfiguration, ExampleIsTrue) {
   for (std::string line; std::getline(file, line);) EXPECT_TRUE(line.empty() || line[0] == '#') << line;
   Configuration expected;
   expected.node = "HOSTNAME";
+  expected.kubernetes.api_server = "https://10.0.0.1:6443";
   expected.metrics_listen = "9465";
   expected.grants.budgets.users = {{1000, {.memory = uint64_t{64} << 30}}};
   expected.grants.budgets.fallback = Budget{25, uint64_t{4} << 30, 4, "batch", 600'000};

@@ -40,9 +40,14 @@ class Agent:
 
     def __init__(self, folder: pathlib.Path, text: str):
         self.folder, self.log = folder, folder / "agent.log"
-        self.configuration = folder / "agent.yaml"
-        self.configuration.write_text(text)
-        self.configuration.chmod(0o600)
+        # As a ConfigMap is mounted: a link in a folder that everybody could write to, were it not read-only.
+        mounted, data = folder / "configuration", folder / "configuration/..2026"
+        data.mkdir(parents=True)
+        (data / "agent.yaml").write_text(text)
+        (mounted / "..data").symlink_to("..2026")
+        self.configuration = mounted / "agent.yaml"
+        self.configuration.symlink_to("..data/agent.yaml")
+        mounted.chmod(0o777)
         self.log.write_text("")
         self.process: subprocess.Popen | None = None
 
