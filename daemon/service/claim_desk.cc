@@ -77,7 +77,7 @@ std::vector<Claim> ClaimDesk::OthersThan(const std::string& key) const {
 std::vector<DeviceRoom> ClaimDesk::Rooms(bool reclaims) {
   std::vector<DeviceRoom> rooms(lanes_.size());
   const std::vector<std::optional<uint64_t>> free = options_.sensors->ReadFreeMemory();
-  lanes_.VisitEach([&](lane::Lane& lane) {
+  const auto read = [&](lane::Lane& lane) {
     memory::Ledger& ledger = lane.state().pool->ledger();
     if (reclaims) ledger.Reclaim();
     DeviceRoom& room = rooms[lane.index()];
@@ -89,7 +89,11 @@ std::vector<DeviceRoom> ClaimDesk::Rooms(bool reclaims) {
       room.memory = std::min(room.memory, there - std::min(there, lane.state().device->unopened_bytes()));
     }
     ledger.SetAbsent(ledger.capacity() - room.memory);
-  });
+  };
+  if (reclaims)
+    lanes_.CallEach(read);  // for a change, which does not wait as readers do
+  else
+    lanes_.VisitEach(read);
   return rooms;
 }
 
@@ -134,7 +138,7 @@ absl::Status ClaimDesk::Serve(const Claim& claim, uint64_t expires_ns) {
 }
 
 void ClaimDesk::Apply(const Tenant& tenant, const Claim* claim) {
-  lanes_.VisitEach([&](lane::Lane& lane) {
+  lanes_.CallEach([&](lane::Lane& lane) {
     const bool is_there =
         claim != nullptr && std::ranges::find(claim->devices, lane.index()) != claim->devices.end();
     memory::Ledger& ledger = lane.state().pool->ledger();
@@ -199,7 +203,7 @@ absl::StatusOr<Claims::Entry> ClaimDesk::Update(
 
 std::optional<uint64_t> ClaimDesk::HeldBy(const Tenant& tenant) {
   std::optional<uint64_t> held;
-  lanes_.VisitEach([&](lane::Lane& lane) {
+  lanes_.CallEach([&](lane::Lane& lane) {
     const auto& tenants = lane.state().pool->ledger().tenants();
     const auto found = tenants.find(tenant);
     if (found == tenants.end() || found->second.accounts == 0) return;

@@ -386,9 +386,13 @@ class Control::Service final : public v1::Control::Service {
     out->set_memory_bytes(ended->memory_bytes);
     return grpc::Status::OK;
   }
-  grpc::Status ListClaims(grpc::ServerContext*, const v1::ListClaimsRequest*,
+  grpc::Status ListClaims(grpc::ServerContext*, const v1::ListClaimsRequest* request,
                           v1::ListClaimsResponse* out) override {
     out->set_time_ns(NowNs());
+    if (request->only_granted()) {
+      ListClaimsInto(TenantTotals(), [&] { return out->add_claims(); });
+      return grpc::Status::OK;
+    }
     ListClaimsInto(TenantsNow(), [&] { return out->add_claims(); });
     uint32_t device = 0;
     for (const Guaranteeable& left : Desk().Left()) {

@@ -41,7 +41,7 @@ constexpr char kUsage[] =
   --help, --version
 
 XPUD_NODE_NAME overrides `node`, this machine's name for the engines. SIGTERM leaves all claims in place: a new agent goes on with them.
-SIGHUP compares claims, engines and files at once, which otherwise happens each 45 s.
+SIGHUP compares claims, engines and files at once, which otherwise happens each 55 s.
 )";
 
 struct Options {

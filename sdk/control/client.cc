@@ -168,8 +168,10 @@ absl::StatusOr<v1::DeleteClaimResponse> Client::DeleteClaim(const std::string& k
   request.set_key(key);
   return Call(&v1::Control::Stub::DeleteClaim, request, limit);
 }
-absl::StatusOr<v1::ListClaimsResponse> Client::ListClaims() {
-  return Call(&v1::Control::Stub::ListClaims, v1::ListClaimsRequest());
+absl::StatusOr<v1::ListClaimsResponse> Client::ListClaims(bool only_granted) {
+  v1::ListClaimsRequest request;
+  request.set_only_granted(only_granted);
+  return Call(&v1::Control::Stub::ListClaims, request);
 }
 absl::StatusOr<v1::GetConfigResponse> Client::GetConfig() {
   return Call(&v1::Control::Stub::GetConfig, v1::GetConfigRequest());

@@ -40,7 +40,8 @@ class Client {
   // Waits up to `limit` until the memory of the claim's sessions is free.
   absl::StatusOr<v1::DeleteClaimResponse> DeleteClaim(const std::string& key,
                                                       std::chrono::seconds limit = kEndTimeout);
-  absl::StatusOr<v1::ListClaimsResponse> ListClaims();
+  // `only_granted`: what was granted, which asks no device.
+  absl::StatusOr<v1::ListClaimsResponse> ListClaims(bool only_granted = false);
   absl::StatusOr<v1::Session> CloseSession(uint64_t session);
   absl::StatusOr<v1::SetNiceResponse> SetNice(uint64_t session, uint32_t nice);
   absl::StatusOr<v1::SetDrainResponse> SetDrain(bool drained);

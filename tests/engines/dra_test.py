@@ -255,7 +255,7 @@ class RecoveryTest(Dra):
             shutil.rmtree(self.folder / "cdi")
             if not folder_too:
                 (self.folder / "cdi").mkdir()
-            self.reconcile()  # it happens each 45 s anyway
+            self.reconcile()  # it happens each 55 s anyway
             wait_until(lambda: (self.folder / "cdi").exists() and self.files(), 10, "the file")
             self.assertEqual((self.folder / "cdi" / self.files()[0]).read_text(), text)
         shutil.rmtree(self.folder / "cdi")

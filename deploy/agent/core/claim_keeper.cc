@@ -1,9 +1,8 @@
 #include "deploy/agent/core/claim_keeper.h"
 
-#include <spdlog/spdlog.h>
+#include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>
-#include <optional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -65,6 +64,19 @@ class Attempts {
 
 }  // namespace
 
+bool IsAsWanted(const v1::Claim& there, const v1::Claim& wanted) {
+  constexpr uint32_t kWhole = 10'000;
+  v1::Claim expected = wanted;
+  if (expected.class_().empty()) expected.set_class_("interactive");
+  if (expected.weight() == 0) expected.set_weight(100);
+  if (expected.time_most() == 0) expected.set_time_most(kWhole);
+  const google::protobuf::Descriptor& type = *v1::Claim::descriptor();
+  google::protobuf::util::MessageDifferencer differencer;
+  std::vector<const google::protobuf::FieldDescriptor*> fields = {type.FindFieldByName("lifetime_ms")};
+  for (const char* name : kFields) fields.push_back(type.FindFieldByName(name));
+  return differencer.CompareWithFields(expected, there, fields, fields);
+}
+
 absl::StatusOr<ClaimKeeper::Hold> ClaimKeeper::Acquire(const std::string& key) {
   const auto end = Clock::now() + kPatience;
   const MutexLock lock(mutex_);
@@ -96,7 +108,8 @@ absl::StatusOr<v1::Claim> ClaimKeeper::Ensure(const Hold& hold, const v1::Claim&
   while (true) {
     auto made = daemon_.With([&](control::Client& client) { return client.CreateClaim(claim); });
     if (absl::IsAlreadyExists(made.status())) {
-      const auto list = daemon_.With([](control::Client& client) { return client.ListClaims(); });
+      const auto list =
+          daemon_.With([](control::Client& client) { return client.ListClaims(/*only_granted=*/true); });
       if (!list.ok()) {
         made = list.status();
       } else if (const v1::Claim* there = Find(*list, hold.key()); there == nullptr || there->ends()) {
@@ -128,7 +141,8 @@ absl::StatusOr<v1::Claim> ClaimKeeper::Change(const Hold& hold, const v1::Claim&
 absl::Status ClaimKeeper::Delete(const Hold& hold, std::string_view engine) {
   Attempts attempts;
   while (true) {
-    const auto list = daemon_.With([](control::Client& client) { return client.ListClaims(); });
+    const auto list =
+        daemon_.With([](control::Client& client) { return client.ListClaims(/*only_granted=*/true); });
     absl::Status status = list.status();
     if (list.ok()) {
       const v1::Claim* there = Find(*list, hold.key());
@@ -147,8 +161,9 @@ absl::Status ClaimKeeper::Delete(const Hold& hold, std::string_view engine) {
 }
 
 absl::StatusOr<std::vector<v1::Claim>> ClaimKeeper::List(std::string_view engine) {
-  ASSIGN_OR_RETURN(const v1::ListClaimsResponse list,
-                   daemon_.With([](control::Client& client) { return client.ListClaims(); }));
+  ASSIGN_OR_RETURN(const v1::ListClaimsResponse list, daemon_.With([](control::Client& client) {
+    return client.ListClaims(/*only_granted=*/true);
+  }));
   std::vector<v1::Claim> claims;
   for (const v1::Claim& claim : list.claims()) {
     const bool is_its = engine.empty() ? !EngineOf(claim).empty() : EngineOf(claim) == engine;

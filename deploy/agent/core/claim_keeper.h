@@ -20,11 +20,14 @@ namespace xpud::agent {
 // The label whose value is the name of a claim's engine. Claims without it belong to others.
 inline constexpr char kEngineLabel[] = "engine";
 
+// Whether the daemon's claim `there` grants what `wanted` says, whose unset fields mean the daemon's defaults.
+bool IsAsWanted(const v1::Claim& there, const v1::Claim& wanted);
+
 class ClaimKeeper {
  public:
   // How long an action retries what may succeed later, and waits for another action on its key. The kubelet
   // waits 45 s for an answer.
-  static constexpr std::chrono::seconds kPatience{20};
+  static constexpr std::chrono::seconds kPatience{12};
 
   // Both must outlive the keeper.
   ClaimKeeper(DaemonLink& daemon, Counters& counters) : daemon_(daemon), counters_(counters) {}

@@ -17,7 +17,7 @@ namespace xpud::agent {
 class Reconciler {
  public:
   // A lost file is there again within a minute.
-  static constexpr std::chrono::seconds kPeriod{45};
+  static constexpr std::chrono::seconds kPeriod{55};
   // After a reconciliation that failed.
   static constexpr std::chrono::seconds kRetryPeriod{5};
 

@@ -128,8 +128,11 @@ absl::Status DraDriver::ReconcileOne(const ClaimName& name, const v1::Claim* cla
     }
     return wanted.status();
   }
+  const v1::Claim right = ClaimOf(**wanted);
+  if (claim != nullptr && IsAsWanted(*claim, right) && file.ok() && *file == FileOf(**wanted, *claim))
+    return absl::OkStatus();
   if (claim == nullptr) counters.AddCorrection(kEngineName, "claim_made");
-  ASSIGN_OR_RETURN(const v1::Claim made, parts_.keeper->Ensure(hold, ClaimOf(**wanted)));
+  ASSIGN_OR_RETURN(const v1::Claim made, parts_.keeper->Ensure(hold, right));
   const CdiClaim content = FileOf(**wanted, made);
   if (file.ok() && *file == content) return absl::OkStatus();
   counters.AddCorrection(kEngineName, "file_written");
