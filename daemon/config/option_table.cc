@@ -114,6 +114,14 @@ std::vector<OptionRow> MakeRows() {
        .fallback = "only the daemon's own user, and root",
        .example = "xpud-gateway",
        .type = Text(&Options::gateway_user, "an account's name or number")},
+      {.name = "operator-group",
+       .value = "GROUP",
+       .help =
+           "group that may use the control socket: operators, and xpud-node-agent. The daemon's user must be "
+           "in it. Ignored for a socket that systemd made",
+       .fallback = "only the daemon's own user, and root",
+       .example = "xpud-operators",
+       .type = Text(&Options::operator_group, "a group's name or number")},
       {.name = "kernel-limit",
        .value = "COUNT",
        .help = "how many compiled kernels to keep for each device; the least recently used go first",

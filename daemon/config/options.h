@@ -37,6 +37,7 @@ struct Options {
   std::optional<uint64_t> host_memory_limit;  // bytes per session; default: half of the machine's memory
   int user_clients = 768;                     // connections per user
   std::string gateway_user;      // may set the tenant of a session; empty: only the daemon's user and root
+  std::string operator_group;    // may use control.sock, besides the daemon's user and root
   int kernel_limit = 4096;       // kept for each device
   int stall_after_seconds = 10;  // a session without progress is an event; 0: never
   uint32_t least_share = 200;    // of each class with work, in hundredths of a per cent of a device's time

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <map>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "daemon/compiler/compile_desk.h"
@@ -119,6 +120,16 @@ std::optional<uint32_t> GatewayUid(const std::string& user) {
   const auto uid = ParseUser(user);
   if (!user.empty() && !uid) spdlog::warn("gateway_user_unknown name=\"{}\"", user);
   return uid;
+}
+
+// The control socket, if a group may use it: a confined daemon cannot give a file to a group.
+absl::StatusOr<UniqueFd> OperatorsSocket(const Options& options) {
+  const auto group = ParseGroup(options.operator_group);
+  if (!group) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no group ", options.operator_group, ", which operator-group names"));
+  }
+  return service::ListenForGroup(service::ControlPath(options.socket), *group);
 }
 
 absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
@@ -351,6 +362,13 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
                         .show = [&](const Tenant& user, UniqueFd fd) { return show(user, std::move(fd)); }},
                        registry.claims(), std::move(handed.clients)));
   listener->SetLimits(Reloader::LimitsOf(options));
+  const bool has_operators = !handed.control.valid() && !options.operator_group.empty();
+  if (has_operators) {
+    ASSIGN_OR_RETURN(handed.control, OperatorsSocket(options));
+  }
+  const absl::Cleanup remove_control = [&] {
+    if (has_operators) unlink(service::ControlPath(options.socket).c_str());
+  };
 
   ASSIGN_OR_RETURN(const std::string cache_directory, PrepareCache(options));
   const std::string folder = std::filesystem::path(options.socket).parent_path().string();

@@ -60,19 +60,41 @@ absl::StatusOr<UniqueFd> LockBeside(const std::string& path) {
   return lock;
 }
 
-absl::StatusOr<UniqueFd> ListenAt(const std::string& path, unsigned mode) {
+namespace {
+
+// A socket that is bound to `path`, whose file allows no more than the owner's part of `mode` yet.
+absl::StatusOr<UniqueFd> BindAt(const std::string& path, int type, unsigned mode) {
   ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   RETURN_IF_ERROR(RemoveStaleSocket(path));
-  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd fd(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return Errno("socket failed");
   // The file gets the mode of the socket, less the umask, which all threads share and nobody changes; then
   // what it is to have. So it never allows more.
   if (fchmod(fd.get(), 0600 & mode) != 0) return Errno("fchmod failed");
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
     return Errno(absl::StrCat("cannot bind ", path));
+  return fd;
+}
+
+absl::StatusOr<UniqueFd> Listen(UniqueFd fd, const std::string& path, unsigned mode) {
   if (chmod(path.c_str(), mode) != 0) return Errno(absl::StrCat("cannot set the mode of ", path));
   if (listen(fd.get(), 128) != 0) return Errno("listen failed");
   return fd;
+}
+
+}  // namespace
+
+absl::StatusOr<UniqueFd> ListenAt(const std::string& path, unsigned mode) {
+  ASSIGN_OR_RETURN(UniqueFd fd, BindAt(path, SOCK_SEQPACKET, mode));
+  return Listen(std::move(fd), path, mode);
+}
+
+absl::StatusOr<UniqueFd> ListenForGroup(const std::string& path, uint32_t group) {
+  constexpr unsigned kOwnerAndGroup = 0660;
+  ASSIGN_OR_RETURN(UniqueFd fd, BindAt(path, SOCK_STREAM, kOwnerAndGroup));
+  if (chown(path.c_str(), static_cast<uid_t>(-1), group) != 0)
+    return Errno(absl::StrCat("cannot give ", path, " to the group ", group, ", which this user must be in"));
+  return Listen(std::move(fd), path, kOwnerAndGroup);
 }
 
 }  // namespace xpud::service

@@ -1,6 +1,7 @@
 // Creates and replaces the files of the daemon's own sockets, and the lock beside the clients' one.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -17,5 +18,8 @@ absl::StatusOr<UniqueFd> LockBeside(const std::string& path);
 
 // Returns a non-blocking SOCK_SEQPACKET socket that listens at `path`, in a folder that is ours.
 absl::StatusOr<UniqueFd> ListenAt(const std::string& path, unsigned mode);
+
+// Returns a non-blocking SOCK_STREAM socket that listens at `path`, for this user and a group that it is in.
+absl::StatusOr<UniqueFd> ListenForGroup(const std::string& path, uint32_t group);
 
 }  // namespace xpud::service

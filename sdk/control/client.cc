@@ -92,10 +92,14 @@ absl::StatusOr<Client> Client::ConnectView(const std::string& socket) {
 absl::StatusOr<Client> Client::Connect(const std::string& address) {
   const std::string wanted = address.empty() ? client::EnvironmentAddress() : address;
   if (client::IsRemoteAddress(wanted)) return ConnectRemote(wanted);
-  ASSIGN_OR_RETURN(const std::string socket, client::FindDaemonSocket(address));
+  const std::string socket = client::FindDaemonPlace(address).address;
   const std::string path = std::filesystem::path(socket).replace_filename("control.sock").string();
-  if (faccessat(AT_FDCWD, path.c_str(), R_OK | W_OK, AT_EACCESS) != 0 && errno == EACCES)
-    return ConnectView(socket);
+  const bool may_control = faccessat(AT_FDCWD, path.c_str(), R_OK | W_OK, AT_EACCESS) == 0 || errno != EACCES;
+  // An operator need not be one of the clients' group.
+  if (const absl::Status found = client::FindDaemonSocket(address).status();
+      !found.ok() && !(absl::IsPermissionDenied(found) && may_control))
+    return found;
+  if (!may_control) return ConnectView(socket);
   RETURN_IF_ERROR(CheckThreadsLeft(kGrpcThreads, "gRPC"));
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kMinReconnectMs);

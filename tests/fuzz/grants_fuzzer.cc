@@ -47,7 +47,7 @@ void Request(Bytes& input) {
       .share = 1 + input.Take<uint8_t>() % 100u,
       .memory = input.Take<uint8_t>() % 2 == 0 ? std::optional<uint64_t>(1 << 20) : std::nullopt,
       .best_class = std::string(agent::kClasses[input.Take<uint8_t>() % 3]),
-      .lease_ms = 1000 + input.Take<uint16_t>()};
+      .lease_ms = uint64_t{1000} + input.Take<uint16_t>()};
   const bool limited = input.Take<uint8_t>() % 2 == 0;
   grants::v1::GrantRequest request;
   if (!request.ParseFromArray(input.rest().data(), static_cast<int>(input.rest().size()))) return;

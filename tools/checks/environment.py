@@ -79,6 +79,10 @@ TABLE = (
         Variable("WATCHDOG_PID", "daemon", "set by systemd", "", "The process that must report that it is alive."),
         Variable("WATCHDOG_USEC", "daemon", "set by systemd", "no watchdog", "The longest time between two reports, in microseconds."),
     )),
+    Part("Node agent", "The settings of `xpud-node-agent` are in its configuration file. It reads what Kubernetes sets for each pod.", (
+        Variable("KUBERNETES_SERVICE_HOST", "`xpud-node-agent`", "set by Kubernetes", "", "The API server's address, unless the configuration names one."),
+        Variable("KUBERNETES_SERVICE_PORT", "`xpud-node-agent`", "set by Kubernetes", "", "Its port."),
+    )),
     Part("Drivers and vendors' libraries", "Set them for the daemon. Its confinement allows the folders of the libraries that they name.", (
         Variable("XPUD_BACK_ENDS", DRIVER, "of `cpu`, `cuda`, separated by commas", "all", "The back ends that the driver offers. The daemon sets it for executor processes."),
         Variable("XPUD_CPU_DEVICES", DRIVER, "1 to 16", "1", "Divides the CPU among several devices, for tests. `xpud --test-devices N` sets it."),

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 
-import ecosystem as ecosystem_environment
 import intel as intel_driver
+import stage_environment
 import tidy
 from runner import ROOT, Log, Stage, StageFailed, Tally
 
@@ -224,7 +224,7 @@ def torch(log: Log) -> Tally:
 
 def ecosystem(log: Log) -> Tally:
     """Programs of packages as they come from PyPI, on the CPU and on xpud. Prints which operators fell back, the most wanted first."""
-    python = ecosystem_environment.prepare(log)
+    python = stage_environment.prepare(log, "ecosystem")
     report = ROOT / "build/ecosystem-fallbacks.jsonl"
     report.write_text("")
     with own_daemon() as env:

@@ -24,4 +24,9 @@ std::map<std::string, std::string> Conditions::Failing() const {
   return failing;
 }
 
+std::map<std::string, std::string> Conditions::All() const {
+  const MutexLock lock(mutex_);
+  return reasons_;
+}
+
 }  // namespace xpud::agent

@@ -15,6 +15,8 @@ class Conditions {
   void Set(const std::string& name, const absl::Status& status);
   // The reason of each that is not OK, by name; empty: the agent is ready.
   std::map<std::string, std::string> Failing() const;
+  // The reason of each, by name; empty: it is OK.
+  std::map<std::string, std::string> All() const;
 
  private:
   mutable Mutex mutex_;

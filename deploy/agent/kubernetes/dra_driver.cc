@@ -1,0 +1,178 @@
+#include "deploy/agent/kubernetes/dra_driver.h"
+
+#include <spdlog/spdlog.h>
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "proto/base/text.h"
+
+namespace xpud::agent::kubernetes {
+namespace {
+
+absl::Status CheckName(const ClaimName& name) {
+  if (IsUid(name.uid) && IsObjectName(name.name_space) && IsObjectName(name.name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no ResourceClaim has the namespace \"", PrintableText(name.name_space, 80), "\", the name \"",
+      PrintableText(name.name, 80), "\" and the uid \"", PrintableText(name.uid, 80), "\""));
+}
+
+std::set<std::string> UidsOf(const std::vector<Allocation::Pod>& pods) {
+  std::set<std::string> uids;
+  for (const Allocation::Pod& pod : pods) uids.insert(pod.uid);
+  return uids;
+}
+
+std::string Label(const v1::Claim& claim, const char* name) {
+  const auto found = claim.labels().find(name);
+  return found == claim.labels().end() ? "" : found->second;
+}
+
+ClaimName NameOf(const v1::Claim& claim) {
+  return {Label(claim, "namespace"), Label(claim, "claim_uid"), Label(claim, "claim")};
+}
+
+CdiClaim FileOf(const Allocation& allocation, const v1::Claim& claim) {
+  const std::set<std::string> pods = UidsOf(allocation.pods);
+  return {.uid = allocation.uid,
+          .name_space = allocation.name_space,
+          .name = allocation.name,
+          .pods = {pods.begin(), pods.end()},
+          .door = claim.door()};
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<Allocation>> DraDriver::Ask(const ClaimName& name) {
+  const auto object = parts_.api_server->Get(ClaimPath(name.name_space, name.name));
+  if (absl::IsNotFound(object.status())) return std::nullopt;
+  RETURN_IF_ERROR(object.status());
+  absl::StatusOr<Allocation> allocation = ReadAllocation(*object, name.uid, parts_.node);
+  // It was created anew, or is not allocated any more.
+  if (absl::IsFailedPrecondition(allocation.status())) return std::nullopt;
+  RETURN_IF_ERROR(allocation.status());
+  if (allocation->pods.empty()) return std::nullopt;
+  return std::optional(*std::move(allocation));
+}
+
+absl::Status DraDriver::Write(const CdiClaim& file) {
+  const absl::Status status = parts_.files->Write(file);
+  parts_.conditions->Set(kCdiCondition, status);
+  return status;
+}
+
+absl::StatusOr<DraDriver::Prepared> DraDriver::Make(const ClaimKeeper::Hold& hold,
+                                                    const Allocation& allocation) {
+  const absl::StatusOr<v1::Claim> claim = parts_.keeper->Ensure(hold, ClaimOf(allocation));
+  if (absl::IsResourceExhausted(claim.status())) parts_.was_refused();
+  RETURN_IF_ERROR(claim.status());
+  RETURN_IF_ERROR(Write(FileOf(allocation, *claim)));
+  return Prepared{allocation.results, CdiFiles::IdOf(allocation.uid)};
+}
+
+absl::StatusOr<DraDriver::Prepared> DraDriver::Prepare(const ClaimName& name) {
+  RETURN_IF_ERROR(CheckName(name));
+  ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, parts_.keeper->Acquire(KeyOf(name.uid)));
+  ASSIGN_OR_RETURN(const Json object, parts_.api_server->Get(ClaimPath(name.name_space, name.name)));
+  ASSIGN_OR_RETURN(const Allocation allocation, ReadAllocation(object, name.uid, parts_.node));
+  if (parts_.tombstones->IsLate(name.uid, UidsOf(allocation.pods))) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the claim ", name.name_space, "/", name.name,
+                     " was unprepared after this call was made, and no other pod has it since"));
+  }
+  ASSIGN_OR_RETURN(Prepared prepared, Make(hold, allocation));
+  RETURN_IF_ERROR(parts_.tombstones->Remove(name.uid));
+  return prepared;
+}
+
+absl::Status DraDriver::Remove(const ClaimKeeper::Hold& hold, const std::string& uid) {
+  RETURN_IF_ERROR(parts_.files->Remove(uid));
+  return parts_.keeper->Delete(hold, kEngineName);
+}
+
+absl::Status DraDriver::Unprepare(const ClaimName& name) {
+  // The namespace and the name are not used, so what is wrong with them keeps nothing alive.
+  if (!IsUid(name.uid)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, parts_.keeper->Acquire(KeyOf(name.uid)));
+  const absl::StatusOr<CdiClaim> file = parts_.files->Read(name.uid);
+  // First: if the agent ends after it, the reconciliation removes the rest.
+  RETURN_IF_ERROR(parts_.tombstones->Add(
+      name.uid, file.ok() ? std::set(file->pods.begin(), file->pods.end()) : std::set<std::string>()));
+  return Remove(hold, name.uid);
+}
+
+// The lists were read before. What calls of the kubelet have changed since is known all the same: what they
+// removed has a tombstone, and what they made is found as it should be.
+absl::Status DraDriver::ReconcileOne(const ClaimName& name, const v1::Claim* claim) {
+  RETURN_IF_ERROR(CheckName(name));
+  ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, parts_.keeper->Acquire(KeyOf(name.uid)));
+  const absl::StatusOr<CdiClaim> file = parts_.files->Read(name.uid);
+  Counters& counters = parts_.keeper->counters();
+  absl::StatusOr<std::optional<Allocation>> wanted = Ask(name);
+  if (parts_.tombstones->Contains(name.uid)) wanted = std::nullopt;
+  if (wanted.ok() && !wanted->has_value()) {
+    spdlog::info("removed engine=kubernetes claim={}/{} uid={} reason=\"nobody on this node has it\"",
+                 name.name_space, name.name, name.uid);
+    if (claim != nullptr) counters.AddCorrection(kEngineName, "claim_deleted");
+    if (!absl::IsNotFound(file.status())) counters.AddCorrection(kEngineName, "file_deleted");
+    return Remove(hold, name.uid);
+  }
+  if (!wanted.ok()) {
+    // The claim stays as it is; its file can be written from what is known.
+    if (claim != nullptr && !file.ok()) {
+      counters.AddCorrection(kEngineName, "file_written");
+      RETURN_IF_ERROR(Write({name.uid, name.name_space, name.name, {}, claim->door()}));
+    }
+    return wanted.status();
+  }
+  if (claim == nullptr) counters.AddCorrection(kEngineName, "claim_made");
+  ASSIGN_OR_RETURN(const v1::Claim made, parts_.keeper->Ensure(hold, ClaimOf(**wanted)));
+  const CdiClaim content = FileOf(**wanted, made);
+  if (file.ok() && *file == content) return absl::OkStatus();
+  counters.AddCorrection(kEngineName, "file_written");
+  return Write(content);
+}
+
+absl::Status DraDriver::Mend(const CdiFiles::Unreadable& file, bool has_claim) {
+  if (has_claim) return absl::OkStatus();  // it is written anew
+  spdlog::warn("cdi_file_unreadable engine=kubernetes file={} reason=\"{}\"", file.file, file.reason);
+  if (file.uid.empty()) return absl::OkStatus();  // not one of ours
+  ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, parts_.keeper->Acquire(KeyOf(file.uid)));
+  // It may have been written meanwhile.
+  if (const auto now = parts_.files->Read(file.uid); now.ok() || absl::IsNotFound(now.status()))
+    return absl::OkStatus();
+  parts_.keeper->counters().AddCorrection(kEngineName, "file_deleted");
+  return parts_.files->Remove(file.uid);
+}
+
+absl::Status DraDriver::Reconcile(const std::vector<v1::Claim>& claims) {
+  struct Found {
+    ClaimName name;
+    const v1::Claim* claim;  // null: there is only a file
+  };
+  std::map<std::string, Found> found;  // by uid
+  for (const v1::Claim& claim : claims) {
+    ClaimName name = NameOf(claim);
+    if (IsUid(name.uid) && KeyOf(name.uid) == claim.key())
+      found.emplace(name.uid, Found{name, &claim});
+    else
+      spdlog::warn("ignored engine=kubernetes claim={} reason=\"its labels are not those of this agent\"",
+                   claim.key());
+  }
+  absl::Status all;
+  if (const auto files = parts_.files->List(); files.ok()) {
+    for (const CdiClaim& file : files->claims)
+      found.emplace(file.uid, Found{{file.name_space, file.uid, file.name}, nullptr});
+    for (const CdiFiles::Unreadable& file : files->unreadable)
+      all.Update(Mend(file, found.contains(file.uid)));
+  } else {
+    all.Update(files.status());
+  }
+  for (const auto& [uid, each] : found) all.Update(ReconcileOne(each.name, each.claim));
+  return all;
+}
+
+}  // namespace xpud::agent::kubernetes

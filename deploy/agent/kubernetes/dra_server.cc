@@ -1,0 +1,259 @@
+#include "deploy/agent/kubernetes/dra_server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <functional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "deploy/agent/kubelet/dra.pb.h"
+#include "deploy/agent/kubelet/health.pb.h"
+#include "deploy/agent/kubelet/registration.pb.h"
+#include "deploy/agent/kubernetes/names.h"
+#include "proto/base/start_thread.h"
+#include "proto/base/status_macros.h"
+#include "proto/base/text.h"
+#include "proto/base/unix_address.h"
+#include "proto/remote/call_server.h"
+
+namespace xpud::agent::kubernetes {
+namespace {
+
+namespace dra = ::k8s::io::kubelet::pkg::apis::dra::v1;
+namespace health = ::v1;
+using remote::ServerCall;
+
+constexpr int kMaxCalls = 64;     // at a time; others wait
+constexpr int kGrpcThreads = 12;  // that it may start by itself
+constexpr int kMaxMessageBytes = 4 << 20;
+constexpr std::chrono::seconds kLastCalls{5};
+// The kubelet counts a device's health as unknown when it has not heard of it for 30 s.
+constexpr std::chrono::seconds kHealthPeriod{10};
+constexpr std::chrono::milliseconds kHealthPause{500};  // between two looks at whether the call goes on
+constexpr int64_t kHealthTimeoutSeconds = 30;
+
+// The versions of the API that have these messages.
+constexpr const char* kDraVersions[] = {"v1", "v1beta1"};
+constexpr const char* kHealthVersions[] = {"v1", "v1beta1", "v1alpha1"};
+
+template <typename Message>
+grpc::ByteBuffer BytesOf(const Message& message) {
+  grpc::ByteBuffer bytes;
+  bool own = false;
+  grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own);
+  return bytes;
+}
+
+// Serves a method that has one request and one reply.
+template <typename Request, typename Reply>
+void AddUnary(remote::CallServer& calls, const std::string& method,
+              std::function<Reply(const Request&)> handle) {
+  calls.AddMethod(method, [handle = std::move(handle)](ServerCall& call) {
+    grpc::ByteBuffer bytes;
+    Request request;
+    if (!call.Read(bytes) || !grpc::SerializationTraits<Request>::Deserialize(&bytes, &request).ok())
+      return grpc::Status(grpc::INVALID_ARGUMENT, "the call has no request of this method");
+    call.Write(BytesOf(handle(request)));
+    return grpc::Status::OK;
+  });
+}
+
+std::string ResultOf(const absl::Status& status) {
+  return status.ok() ? "ok" : absl::StatusCodeToString(status.code());
+}
+
+// Measures a call, and has its error in the log.
+template <typename Call>
+auto Measured(Counters& counters, const char* action, const ClaimName& name, Call call) {
+  const auto began = std::chrono::steady_clock::now();
+  auto result = call();
+  const auto took = std::chrono::steady_clock::now() - began;
+  absl::Status status;
+  if constexpr (std::is_same_v<decltype(result), absl::Status>)
+    status = result;
+  else
+    status = result.status();
+  counters.AddCall(kEngineName, action, ResultOf(status), took);
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(took).count();
+  const std::string claim = PrintableText(absl::StrCat(name.name_space, "/", name.name), 320);
+  const std::string uid = PrintableText(name.uid, 64);
+  if (status.ok())
+    spdlog::info("{} engine=kubernetes claim={} uid={} ms={}", action, claim, uid, ms);
+  else
+    spdlog::warn("{}_failed engine=kubernetes claim={} uid={} ms={} reason=\"{}\"", action, claim, uid, ms,
+                 std::string(status.message()));
+  return result;
+}
+
+health::NodeWatchResourcesResponse HealthOf(const Inventory& inventory, const std::string& node) {
+  health::NodeWatchResourcesResponse response;
+  for (const DeviceState& device : inventory.devices) {
+    health::DeviceHealth& out = *response.add_devices();
+    out.mutable_device()->set_pool_name(node);
+    out.mutable_device()->set_device_name(absl::StrCat(kDevicePrefix, device.index));
+    out.set_health(device.unhealthy.empty() ? health::HEALTHY : health::UNHEALTHY);
+    out.set_last_updated_time(time(nullptr));
+    out.set_health_check_timeout_seconds(kHealthTimeoutSeconds);
+    out.set_message(device.unhealthy);
+  }
+  return response;
+}
+
+absl::Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error)
+    return absl::UnavailableError(absl::StrCat("cannot make the folder ", path, ": ", error.message()));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+DraServer::DraServer(Parts parts) : parts_(std::move(parts)) {}
+
+std::string DraServer::CallSocket() const {
+  return absl::StrCat(parts_.kubelet, "/plugins/", kDriver, "/dra.sock");
+}
+
+std::string DraServer::RegistrationSocket() const {
+  return absl::StrCat(parts_.kubelet, "/plugins_registry/", kDriver, "-reg.sock");
+}
+
+void DraServer::AddRegistration() {
+  using Info = pluginregistration::InfoRequest;
+  using Status = pluginregistration::RegistrationStatus;
+  AddUnary<Info, pluginregistration::PluginInfo>(
+      *calls_, "/pluginregistration.Registration/GetInfo", [this](const Info&) {
+        pluginregistration::PluginInfo info;
+        info.set_type("DRAPlugin");
+        info.set_name(kDriver);
+        info.set_endpoint(CallSocket());
+        for (const char* version : kDraVersions)
+          info.add_supported_versions(absl::StrCat(version, ".DRAPlugin"));
+        for (const char* version : kHealthVersions)
+          info.add_supported_versions(absl::StrCat(version, ".DRAResourceHealth"));
+        return info;
+      });
+  AddUnary<Status, pluginregistration::RegistrationStatusResponse>(
+      *calls_, "/pluginregistration.Registration/NotifyRegistrationStatus", [this](const Status& status) {
+        const std::string error = PrintableText(status.error(), 512);
+        parts_.conditions->Set("kubelet",
+                               status.plugin_registered()
+                                   ? absl::OkStatus()
+                                   : absl::UnavailableError("the kubelet refuses the driver: " + error));
+        if (status.plugin_registered()) spdlog::info("registered engine=kubernetes driver={}", kDriver);
+        return pluginregistration::RegistrationStatusResponse();
+      });
+}
+
+void DraServer::AddClaims() {
+  const auto name_of = [](const dra::Claim& claim) {
+    return ClaimName{claim.namespace_(), claim.uid(), claim.name()};
+  };
+  const auto prepare = [this, name_of](const dra::NodePrepareResourcesRequest& request) {
+    dra::NodePrepareResourcesResponse response;
+    for (const dra::Claim& claim : request.claims()) {
+      const ClaimName name = name_of(claim);
+      const auto prepared =
+          Measured(*parts_.counters, "prepare", name, [&] { return parts_.driver->Prepare(name); });
+      dra::NodePrepareResourceResponse& out = (*response.mutable_claims())[claim.uid()];
+      if (!prepared.ok()) {
+        out.set_error(std::string(prepared.status().message()));
+        continue;
+      }
+      for (const Allocation::Result& result : prepared->devices) {
+        dra::Device& device = *out.add_devices();
+        device.add_request_names(result.request);
+        device.set_pool_name(result.pool);
+        device.set_device_name(result.device);
+        device.add_cdi_device_ids(prepared->cdi_id);
+      }
+    }
+    return response;
+  };
+  const auto unprepare = [this, name_of](const dra::NodeUnprepareResourcesRequest& request) {
+    dra::NodeUnprepareResourcesResponse response;
+    for (const dra::Claim& claim : request.claims()) {
+      const ClaimName name = name_of(claim);
+      const absl::Status status =
+          Measured(*parts_.counters, "unprepare", name, [&] { return parts_.driver->Unprepare(name); });
+      dra::NodeUnprepareResourceResponse& out = (*response.mutable_claims())[claim.uid()];
+      if (!status.ok()) out.set_error(std::string(status.message()));
+    }
+    return response;
+  };
+  for (const char* version : kDraVersions) {
+    const std::string service = absl::StrCat("/k8s.io.kubelet.pkg.apis.dra.", version, ".DRAPlugin/");
+    AddUnary<dra::NodePrepareResourcesRequest, dra::NodePrepareResourcesResponse>(
+        *calls_, service + "NodePrepareResources", prepare);
+    AddUnary<dra::NodeUnprepareResourcesRequest, dra::NodeUnprepareResourcesResponse>(
+        *calls_, service + "NodeUnprepareResources", unprepare);
+  }
+}
+
+void DraServer::WatchHealth(ServerCall& call) const {
+  Inventory seen = parts_.inventory->Current();
+  while (!call.IsCancelled() && call.Write(BytesOf(HealthOf(seen, parts_.node)))) {
+    const auto end = std::chrono::steady_clock::now() + kHealthPeriod;
+    while (!call.IsCancelled() && std::chrono::steady_clock::now() < end) {
+      Inventory now = parts_.inventory->WaitForChange(seen, kHealthPause);
+      if (now == seen) continue;
+      seen = std::move(now);
+      break;
+    }
+  }
+}
+
+void DraServer::AddHealth() {
+  for (const char* version : kHealthVersions) {
+    calls_->AddMethod(absl::StrCat("/", version, ".DRAResourceHealth/NodeWatchResources"),
+                      [this](ServerCall& call) {
+                        grpc::ByteBuffer request;
+                        call.Read(request);
+                        WatchHealth(call);
+                        return grpc::Status::OK;
+                      });
+  }
+}
+
+absl::Status DraServer::Serve() {
+  RETURN_IF_ERROR(CheckThreadsLeft(kGrpcThreads, "gRPC"));
+  RETURN_IF_ERROR(MakeFolder(std::filesystem::path(CallSocket()).parent_path()));
+  RETURN_IF_ERROR(MakeFolder(std::filesystem::path(RegistrationSocket()).parent_path()));
+  grpc::ServerBuilder builder;
+  calls_ = std::make_unique<remote::CallServer>(builder, kMaxCalls);
+  AddRegistration();
+  AddClaims();
+  AddHealth();
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  // The registration last: the kubelet calls as soon as it is there.
+  for (const std::string& path : {CallSocket(), RegistrationSocket()})
+    builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr)
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen at ", CallSocket(), " or at ", RegistrationSocket()));
+  RETURN_IF_ERROR(calls_->Start());
+  for (const std::string& path : {CallSocket(), RegistrationSocket()}) chmod(path.c_str(), 0600);
+  spdlog::info("serving engine=kubernetes socket={} registration={}", CallSocket(), RegistrationSocket());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<DraServer>> DraServer::Start(Parts parts) {
+  parts.conditions->Set("kubelet", absl::UnavailableError("the kubelet has not registered the driver yet"));
+  std::unique_ptr<DraServer> server(new DraServer(std::move(parts)));
+  RETURN_IF_ERROR(server->Serve());
+  return server;
+}
+
+DraServer::~DraServer() {
+  if (server_ != nullptr) calls_->Stop(*server_, kLastCalls);
+}
+
+}  // namespace xpud::agent::kubernetes
