@@ -64,6 +64,8 @@ class Target:
 class Models:
     """Validation with the kubernetes package's models and kubernetes-validate: unknown fields, wrong types, missing fields."""
 
+    MODELS = {"ResourceClaim": "ResourceV1ResourceClaim", "ResourceSlice": "V1ResourceSlice"}  # V1ResourceClaim is a container's
+
     def __init__(self):
         import kubernetes.client
         import kubernetes_validate
@@ -72,7 +74,7 @@ class Models:
     def check(self, kind: str, item: dict) -> None:
         try:
             self._validate.validate(item, self._validate.latest_version(), strict=True)
-            model = self._client._ApiClient__deserialize(item, f"V1{kind}")  # the package offers it for answers of a server only
+            model = self._client._ApiClient__deserialize(item, self.MODELS[kind])  # the package offers it for answers of a server only
             back = self._client.sanitize_for_serialization(model)
         except Exception as failure:  # each package has exceptions of its own
             raise Refused(422, f"{kind} is invalid: {failure}") from failure

@@ -12,6 +12,7 @@ import unittest
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Callable
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = ROOT / "build/release/bin"
@@ -24,12 +25,12 @@ from kubelet import Kubelet  # noqa: E402
 NODE = "node-1"
 
 
-def wait_until(condition, seconds: float, what: str = "") -> float:
-    """Waits until `condition()` holds. Returns the seconds."""
+def wait_until(condition, seconds: float, what: str | Callable[[], str] = "") -> float:
+    """Waits until `condition()` holds. Returns the seconds. `what`: for the message, or what makes it."""
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > seconds:
-            raise AssertionError(f"not within {seconds} s: {what}")
+            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
         time.sleep(0.01)
     return time.monotonic() - began
 

@@ -376,14 +376,15 @@ class RecoveryTest(Dra):
             try:
                 action(*names, seconds=chosen.choice((0.02, 0.2, 30)))
                 return True
-            except Exception:  # cut, refused while the daemon is away, or out of time: a kubelet asks again
+            except Exception as failure:  # cut, refused while the daemon is away, or out of time: a kubelet asks again
+                self.failure = failure
                 return False
 
         for number in range(rounds):
             new = [self.claim(share=1, memory="1Mi", pods=(f"pod-{number}-{i}",)) for i in range(2)]
             with concurrent.futures.ThreadPoolExecutor(5) as pool:
                 work = [pool.submit(call, self.kubelet.must_prepare, name) for name in new]
-                leaving = list(wanted.values())[:chosen.randrange(3)]
+                leaving = list(wanted.values())[:chosen.randrange(4) if len(wanted) < 40 else 10]
                 work += [pool.submit(call, self.kubelet.unprepare, name) for name in leaving]
                 time.sleep(chosen.uniform(0, 0.03))
                 victim = chosen.choice(("agent", "daemon", "kubelet"))
@@ -397,11 +398,11 @@ class RecoveryTest(Dra):
             self.kubelet.restart()
             self.kubelet.find_drivers()
             for name in leaving:
-                wait_until(lambda: call(self.kubelet.unprepare, name), 60, f"unprepare after the {victim} ended")
+                wait_until(lambda: call(self.kubelet.unprepare, name), 60, lambda: f"unprepare after the {victim} ended: {self.failure}")
                 self.api.remove("resourceclaims", name["name"], "default")
                 del wanted[name["uid"]]
             for name in new:
-                wait_until(lambda: call(self.kubelet.must_prepare, name), 60, f"prepare after the {victim} ended")
+                wait_until(lambda: call(self.kubelet.must_prepare, name), 60, lambda: f"prepare after the {victim} ended: {self.failure}")
                 wanted[name["uid"]] = name
             self.assertEqual(set(self.claims()), {f"k8s-{uid}" for uid in wanted}, f"round {number}, {victim}")
             self.assertEqual(self.files(), sorted(f"xpud.dev-claim_{uid}.json" for uid in wanted), f"round {number}, {victim}")

@@ -26,6 +26,7 @@ namespace {
 constexpr char kAccount[] = "/var/run/secrets/kubernetes.io/serviceaccount/";
 constexpr long kConnectTimeoutMs = 5'000;
 constexpr long kRequestTimeoutMs = 10'000;
+constexpr long kWatchTimeoutMs = 400'000;
 constexpr long kIdleWatchS = 60;  // without a byte, TCP asks whether the server is there
 constexpr size_t kMaxIdle = 16;
 constexpr size_t kMaxToken = size_t{64} << 10;
@@ -385,7 +386,7 @@ absl::Status ApiServer::Watch(const std::string& path, absl::FunctionRef<bool(co
     Record(0, status);
     return status;
   }
-  connection.Set(CURLOPT_TIMEOUT_MS, 0L);
+  connection.Set(CURLOPT_TIMEOUT_MS, kWatchTimeoutMs);
   Transfer transfer(connection.easy());
   std::optional<CURLcode> done;
   absl::Status status;

@@ -43,7 +43,8 @@ class ApiServer {
   absl::StatusOr<Json> Delete(const std::string& path);
 
   // Calls `on_event` with {type, object} for each event, on the caller's thread, until it returns false.
-  // `path` is a list with watch=1. Returns OK if `on_event` or the server has ended the watch, Cancelled if
+  // `path` is a list with watch=1 and timeoutSeconds of at most 300: a watch that the server has not ended
+  // after 400 s is Unavailable. Returns OK if `on_event` or the server has ended the watch, Cancelled if
   // `interrupt` is raised, OutOfRange if the version is too old, and errors as above. An ERROR event ends it
   // with its status.
   absl::Status Watch(const std::string& path, absl::FunctionRef<bool(const Json& event)> on_event,

@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder, std:
   if (!opened) return Failed("read the folder", folder, errno);
   std::vector<std::string> names;
   errno = 0;
-  while (const dirent* entry = readdir(opened.get()))  // NOLINT(concurrency-mt-unsafe): the stream is ours
+  while (const dirent* entry = readdir(opened.get()))
     if (std::string_view(entry->d_name).starts_with(prefix)) names.emplace_back(entry->d_name);
   if (errno != 0) return Failed("read the folder", folder, errno);
   std::ranges::sort(names);
