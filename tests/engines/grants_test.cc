@@ -411,9 +411,13 @@ TEST_F(AgentGrants, BytesThatAreNoCallsEndTheirConnectionAlone) {
 
 TEST_F(AgentGrants, ConnectionsAreLimitedForEachUser) {
   std::vector<UniqueFd> silent;
-  for (size_t i = 0; i < 16; ++i) silent.push_back(ConnectAs(kStranger));
+  for (int i = 0; i < 16; ++i) silent.push_back(ConnectAs(kStranger));
   EXPECT_TRUE(IsClosed(ConnectAs(kStranger)));
   EXPECT_TRUE(UserOf(kUser).Grant(Share(10)).ok());
+  for (uid_t user = kStranger + 1; user < kStranger + 4; ++user)
+    for (int i = 0; i < 16; ++i) silent.push_back(ConnectAs(user));
+  EXPECT_TRUE(IsClosed(ConnectAs(kUser))) << "all users have 64";
+  EXPECT_TRUE(UserOf(0).Grant(Share(10)).ok());
   silent.clear();
   EXPECT_TRUE(
       Within(5s, [&] { return UserOf(kStranger).Grant(Share(1)).error_code() == grpc::PERMISSION_DENIED; }));

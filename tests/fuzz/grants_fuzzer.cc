@@ -1,5 +1,7 @@
 // Requests for grants at the agent's socket. The first byte selects: bytes as a GrantRequest of a user with
 // or without a budget, or bytes as the id of a grant.
+#include <google/protobuf/stubs/logging.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -88,6 +90,8 @@ void Id(std::string_view text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace xpud::fuzz;
+  static const bool quiet = (google::protobuf::SetLogHandler(nullptr), true);
+  (void)quiet;
   Bytes input(data, size);
   if (input.Take<uint8_t>() % 4 == 0) {
     Id(input.text());
