@@ -41,7 +41,7 @@ def setUpModule():
     shared.chmod(0o755)
     unittest.addModuleCleanup(shutil.rmtree, shared)
     (shared / "next").mkdir()
-    for name in ("xpud", "xpud-ctl", "xpud-gateway", "libxpud0"):
+    for name in ("xpud", "xpud-ctl", "xpud-gateway", "xpud-node-agent", "libxpud0"):
         shutil.copy(built(name), shared)
         make_next(built(name), shared / "next")
     prefix = shared / "developer"
@@ -61,7 +61,7 @@ class Packages(unittest.TestCase):
         self.machine = BareDebian(shared)
         self.addCleanup(self.machine.close)
         self.before = self.what_there_is()
-        self.install("xpud", "xpud-ctl", "xpud-gateway", "libxpud0")
+        self.install("xpud", "xpud-ctl", "xpud-gateway", "xpud-node-agent", "libxpud0")
         for user in ("alice", "bob"):
             self.machine.run("useradd", "--create-home", user)
         self.machine.run("adduser", "alice", "xpud")
@@ -93,7 +93,7 @@ class Packages(unittest.TestCase):
 
     def test_sockets_stay_and_bring_the_daemon_back(self):
         before = self.sockets()
-        self.assertRegex(before, r"xpud.sock xpud:xpud 660 .*\n.*control.sock xpud:xpud 600 ")
+        self.assertRegex(before, r"xpud.sock xpud:xpud 660 .*\n.*control.sock xpud:xpud-operators 660 ")
         self.machine.run("systemctl", "stop", "xpud.service")
         self.assertEqual(self.sockets(), before)
         self.assertIn("PERMISSION_DENIED", self.compute("bob").stderr)
@@ -131,8 +131,9 @@ class Packages(unittest.TestCase):
         self.assertIn("PERMISSION_DENIED", refused.stderr)
         self.assertEqual(self.machine.processes("bob"), {})
 
-    def test_the_control_socket_is_roots_and_the_daemons(self):
+    def test_the_control_socket_is_roots_the_daemons_and_the_operators(self):
         self.assertIn("cpu", self.machine.run("xpuctl", "devices").stdout)
+        self.assertEqual(self.machine.run("stat", "-c", "%U:%G %a", "/run/xpud/control.sock").stdout, "xpud:xpud-operators 660\n")
         self.assertNotEqual(self.machine.run("xpuctl", "devices", user="alice", check=False).returncode, 0)
 
     def test_no_other_program_loads_the_daemons_libraries(self):
@@ -145,7 +146,7 @@ class Packages(unittest.TestCase):
         earlier = self.property("xpud.service", "MainPID")
         sockets = self.sockets()
         self.machine.run("sh", "-c", "for file in gateway.env xpud.yaml; do echo '# ours' >> /etc/xpud/$file; done")
-        self.install("xpud", "xpud-ctl", "xpud-gateway", "libxpud0", folder="/packages/next")
+        self.install("xpud", "xpud-ctl", "xpud-gateway", "xpud-node-agent", "libxpud0", folder="/packages/next")
         self.assertRegex(self.machine.run("dpkg-query", "-W", "-f", "${Version}", "xpud").stdout, re.escape(NEXT) + "$")
         self.assertEqual(self.property("xpud.service", "ActiveState"), "active")
         self.assertNotEqual(self.property("xpud.service", "MainPID"), earlier)
@@ -153,6 +154,19 @@ class Packages(unittest.TestCase):
         for file in ("gateway.env", "xpud.yaml"):
             self.assertIn("# ours", self.machine.run("cat", f"/etc/xpud/{file}").stdout)
         self.assertEqual(self.compute("alice").returncode, 0)
+
+    def test_the_agent_is_off_until_it_is_enabled_and_then_is_an_operator(self):
+        self.assertEqual(self.property("xpud-node-agent.service", "ActiveState"), "inactive")
+        self.assertEqual(self.property("xpud-node-agent.service", "UnitFileState"), "disabled")
+        self.machine.run("sh", "-c", "echo 'metrics-listen: 127.0.0.1:9465' >> /etc/xpud/agent.yaml")
+        self.machine.run("systemctl", "enable", "--now", "xpud-node-agent")
+        page = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:9465/readyz', timeout=10).read().decode())"
+        self.await_there(f'python3 -c "{page}" | grep -qx ok')
+        self.assertEqual(self.machine.run("stat", "-c", "%U", f"/proc/{self.property('xpud-node-agent.service', 'MainPID')}").stdout, "xpud-agent\n")
+        self.assertEqual(self.machine.run("stat", "-c", "%U %a", "/run/xpud-agent/agent.sock").stdout, "xpud-agent 666\n")
+        self.machine.run("systemctl", "restart", "xpud")
+        self.await_there(f'python3 -c "{page}" | grep -qx ok')
+        self.assertEqual(self.machine.run("journalctl", "-q", "-u", "xpud-node-agent", "-p", "err").stdout, "")
 
     def test_the_gateway_is_off_until_it_is_enabled_and_then_serves_whoever_has_the_token(self):
         self.assertEqual(self.property("xpud-gateway.service", "ActiveState"), "inactive")

@@ -23,7 +23,6 @@
 namespace xpud::agent::kubernetes {
 namespace {
 
-constexpr char kAccount[] = "/var/run/secrets/kubernetes.io/serviceaccount/";
 constexpr long kConnectTimeoutMs = 5'000;
 constexpr long kRequestTimeoutMs = 10'000;
 constexpr long kWatchTimeoutMs = 400'000;
@@ -231,7 +230,7 @@ class ApiServer::Connection {
   char error_[CURL_ERROR_SIZE] = {};
 };
 
-absl::StatusOr<ApiServer::Options> ApiServer::InCluster() {
+absl::StatusOr<std::string> ApiServer::UrlInCluster() {
   const char* const host = getenv("KUBERNETES_SERVICE_HOST");
   const char* const port = getenv("KUBERNETES_SERVICE_PORT");
   if (host == nullptr || port == nullptr || *host == '\0' || *port == '\0') {
@@ -240,9 +239,7 @@ absl::StatusOr<ApiServer::Options> ApiServer::InCluster() {
         "server");
   }
   const bool ipv6 = absl::StrContains(host, ':');
-  return Options{.url = absl::StrCat("https://", ipv6 ? "[" : "", host, ipv6 ? "]" : "", ":", port),
-                 .token_file = absl::StrCat(kAccount, "token"),
-                 .ca_file = absl::StrCat(kAccount, "ca.crt")};
+  return absl::StrCat("https://", ipv6 ? "[" : "", host, ipv6 ? "]" : "", ":", port);
 }
 
 absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Create(Options options, Counters& counters,

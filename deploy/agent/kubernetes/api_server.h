@@ -23,8 +23,8 @@ class ApiServer {
     std::string token_file;  // read for each request, since tokens expire
     std::string ca_file;     // what the server's certificate must be signed by
   };
-  // Those of a pod. Returns FailedPrecondition outside a pod.
-  static absl::StatusOr<Options> InCluster();
+  // The URL that Kubernetes tells a pod. Returns FailedPrecondition outside a pod.
+  static absl::StatusOr<std::string> UrlInCluster();
 
   // Does not connect. `counters` and `conditions` must outlive it; the condition "api-server" says whether
   // the last request was answered. Returns InvalidArgument if the URL does not begin with https://.

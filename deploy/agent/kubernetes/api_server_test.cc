@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -169,6 +170,21 @@ TEST_F(Api, OnlyHttpsIsSpoken) {
   ApiServer::Options options = server_.options;
   options.url = "http://127.0.0.1:1";
   EXPECT_TRUE(absl::IsInvalidArgument(ApiServer::Create(options, counters_, conditions_).status()));
+}
+
+TEST(InCluster, TheServerIsTheOneOfThePod) {
+  unsetenv("KUBERNETES_SERVICE_HOST");
+  EXPECT_TRUE(absl::IsFailedPrecondition(ApiServer::InCluster().status()));
+  setenv("KUBERNETES_SERVICE_HOST", "fd00::1", 1);
+  setenv("KUBERNETES_SERVICE_PORT", "443", 1);
+  EXPECT_EQ(ApiServer::InCluster()->url, "https://[fd00::1]:443");
+  setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1", 1);
+  const auto options = ApiServer::InCluster();
+  EXPECT_EQ(options->url, "https://10.0.0.1:443");
+  EXPECT_EQ(options->token_file, "/var/run/secrets/kubernetes.io/serviceaccount/token");
+  EXPECT_EQ(options->ca_file, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt");
+  unsetenv("KUBERNETES_SERVICE_HOST");
+  unsetenv("KUBERNETES_SERVICE_PORT");
 }
 
 TEST_F(Api, ProxiesOfTheEnvironmentAreNotUsed) {

@@ -13,6 +13,9 @@ absl::StatusOr<std::unique_ptr<Dra>> Dra::Create(Options options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "node \"", options.node, "\" can be no node's name: small letters, digits, '-' and '.'"));
   }
+  if (options.api_server.url.empty()) {
+    ASSIGN_OR_RETURN(options.api_server.url, ApiServer::UrlInCluster());
+  }
   std::unique_ptr<Dra> dra(new Dra(std::move(options)));
   const Options& own = dra->options_;
   std::error_code error;

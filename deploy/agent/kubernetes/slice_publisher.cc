@@ -45,9 +45,12 @@ std::string_view VersionOf(const Json& object) {
   return TextMember(Member(object, "metadata"), "resourceVersion");
 }
 
+// 0 if it is no generation that this agent could count on from.
 int64_t GenerationOf(const Json& slice) {
+  constexpr int64_t kMaxGeneration = int64_t{1} << 53;
   const Json& generation = Member(Member(Member(slice, "spec"), "pool"), "generation");
-  return generation.is_number_integer() ? generation.get<int64_t>() : 0;
+  const int64_t value = generation.is_number_integer() ? generation.get<int64_t>() : 0;
+  return value >= 0 && value < kMaxGeneration ? value : 0;
 }
 
 }  // namespace
@@ -120,8 +123,8 @@ void SlicePublisher::Run() {
     const absl::Status status = Follow();
     if (Stopping()) return;
     ++failures_;
-    // One stale read is nothing to report; many are.
-    if (!IsStale(status) || failures_ > 3) conditions_.Set("resource-slice", status);
+    // A lost connection or a few stale reads are nothing to report.
+    if (failures_ > (IsStale(status) ? 3 : 1)) conditions_.Set("resource-slice", status);
     WaitFor(DelayAfter(failures_));
   }
 }
@@ -201,7 +204,8 @@ absl::Status SlicePublisher::Write(const Json& devices) {
   if (current_.is_null()) {
     answer = server_.Post(kSlicesPath, slice);
   } else {
-    slice["metadata"]["resourceVersion"] = VersionOf(current_);
+    slice["metadata"] = Member(current_, "metadata");  // its version, and what others have added
+    slice["metadata"].erase("managedFields");
     answer = server_.Put(path, slice);
   }
   RETURN_IF_ERROR(answer.status());
@@ -224,9 +228,8 @@ absl::Status SlicePublisher::CheckWritten() const {
     }
     if (!Member(written_[i], "taints").is_null() && Member(devices[i], "taints").is_null()) {
       return absl::FailedPreconditionError(
-          "the API server has dropped the taint of an unhealthy or drained device: the cluster needs the "
-          "feature "
-          "DRADeviceTaints");
+          "the API server has dropped the taint of an unhealthy or drained device: the cluster needs "
+          "the feature DRADeviceTaints");
     }
   }
   return absl::OkStatus();

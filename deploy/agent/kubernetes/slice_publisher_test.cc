@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <set>
 #include <thread>
 
@@ -143,9 +144,23 @@ TEST_F(Publisher, AForeignChangeIsMended) {
   const Json devices = Devices();
   Json changed = server_.Slice();
   changed["spec"]["devices"][0]["capacity"]["share"]["value"] = "200";
+  changed["spec"]["pool"]["generation"] = std::numeric_limits<int64_t>::max();
   server_.Call("put", {{"resource", "resourceslices"}, {"item", changed}});
   EXPECT_TRUE(Within(std::chrono::seconds(2), [&] { return Devices() == devices; }));
   EXPECT_TRUE(Within(std::chrono::seconds(2), [&] { return Corrections() == 1; }));
+}
+
+TEST_F(Publisher, WhatOthersAddToTheMetadataStays) {
+  PublishAndWait();
+  WaitUntilWatched();
+  Json changed = server_.Slice();
+  changed["metadata"]["labels"] = {{"team", "a"}};
+  server_.Call("put", {{"resource", "resourceslices"}, {"item", changed}});
+  WaitUntilWatched();
+  inventory_.devices[0].share = 60;
+  PublishAndWait();
+  EXPECT_EQ(server_.Slice()["metadata"]["labels"]["team"], "a");
+  EXPECT_EQ(Corrections(), 0U);
 }
 
 TEST_F(Publisher, ASliceOfAnotherNodeOrDriverIsReplaced) {
