@@ -283,10 +283,10 @@ void Door::Run() {
   while (!ends_.load()) {
     const int count = epoll_wait(events_.get(), events.data(), events.size(), -1);
     for (int i = 0; i < count; ++i) {
-      const epoll_event& event = events[static_cast<size_t>(i)];
-      if (event.data.u64 == kSocketEvent) {
+      const uint64_t number = events[static_cast<size_t>(i)].data.u64;
+      if (number == kSocketEvent) {
         AcceptSome();
-      } else if (const auto found = connections_.find(event.data.u64); found != connections_.end()) {
+      } else if (const auto found = connections_.find(number); found != connections_.end()) {
         found->second->HangUp();
       }
     }
