@@ -140,6 +140,7 @@ TEST(AgentConfiguration, ExampleIsTrue) {
   expected.node = "HOSTNAME";
   expected.kubernetes.api_server = "https://10.0.0.1:6443";
   expected.metrics_listen = "9465";
+  expected.kubernetes.api_server = "https://10.0.0.1:6443";
   expected.grants.budgets.users = {{1000, {.memory = uint64_t{64} << 30}}};
   expected.grants.budgets.fallback = Budget{25, uint64_t{4} << 30, 4, "batch", 600'000};
   EXPECT_EQ(Parsed(Uncommented(XPUD_EXAMPLE_FILE)), expected);

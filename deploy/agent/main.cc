@@ -20,6 +20,7 @@
 #include "deploy/agent/core/counters.h"
 #include "deploy/agent/core/daemon_link.h"
 #include "deploy/agent/core/inventory_watch.h"
+#include "deploy/agent/core/library_log.h"
 #include "deploy/agent/core/reconciler.h"
 #include "deploy/agent/grants/grants.h"
 #include "deploy/agent/kubernetes/dra.h"
@@ -167,6 +168,7 @@ int Main(int argc, char** argv) {
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(logger);
+  LimitLibraryLogs();
   signal(SIGPIPE, SIG_IGN);
   sigset_t signals;
   sigemptyset(&signals);

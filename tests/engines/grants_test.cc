@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "deploy/agent/grants/grants.grpc.pb.h"
 #include "deploy/agent/grants/grants.h"
 #include "gmock/gmock.h"
@@ -34,7 +35,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
 namespace messages = grants::v1;
 
 constexpr uid_t kUser = 61'001, kOther = 61'002, kStranger = 61'003;
@@ -389,9 +389,9 @@ TEST_F(AgentGrants, BytesThatAreNoCallsEndTheirConnectionAlone) {
   std::string noise(100'000, '\0');
   uint32_t state = 1;
   for (char& byte : noise) byte = static_cast<char>((state = state * 1'664'525 + 1'013'904'223) >> 24);
-  for (const std::string& bytes :
-       {std::string("GET / HTTP/1.1\r\n\r\n"), noise, preface + noise,
-        preface + std::string("\xff\xff\xff\x00\x00\x00\x00\x00\x01", 9) + noise}) {
+  const std::string large_frame("\xff\xff\xff\x00\x00\x00\x00\x00\x01", 9);
+  for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"), noise, preface + noise,
+                                   absl::StrCat(preface, large_frame, noise)}) {
     const UniqueFd hostile = ConnectAs(kStranger);
     (void)send(hostile.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     EXPECT_TRUE(IsClosed(hostile)) << bytes.substr(0, 30);
@@ -411,9 +411,13 @@ TEST_F(AgentGrants, BytesThatAreNoCallsEndTheirConnectionAlone) {
 
 TEST_F(AgentGrants, ConnectionsAreLimitedForEachUser) {
   std::vector<UniqueFd> silent;
-  for (size_t i = 0; i < 16; ++i) silent.push_back(ConnectAs(kStranger));
+  for (int i = 0; i < 16; ++i) silent.push_back(ConnectAs(kStranger));
   EXPECT_TRUE(IsClosed(ConnectAs(kStranger)));
   EXPECT_TRUE(UserOf(kUser).Grant(Share(10)).ok());
+  for (uid_t user = kStranger + 1; user < kStranger + 4; ++user)
+    for (int i = 0; i < 16; ++i) silent.push_back(ConnectAs(user));
+  EXPECT_TRUE(IsClosed(ConnectAs(kUser))) << "all users have 64";
+  EXPECT_TRUE(UserOf(0).Grant(Share(10)).ok());
   silent.clear();
   EXPECT_TRUE(
       Within(5s, [&] { return UserOf(kStranger).Grant(Share(1)).error_code() == grpc::PERMISSION_DENIED; }));

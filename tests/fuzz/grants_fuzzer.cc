@@ -1,5 +1,7 @@
 // Requests for grants at the agent's socket. The first byte selects: bytes as a GrantRequest of a user with
 // or without a budget, or bytes as the id of a grant.
+#include <google/protobuf/stubs/logging.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -47,7 +49,7 @@ void Request(Bytes& input) {
       .share = 1 + input.Take<uint8_t>() % 100u,
       .memory = input.Take<uint8_t>() % 2 == 0 ? std::optional<uint64_t>(1 << 20) : std::nullopt,
       .best_class = std::string(agent::kClasses[input.Take<uint8_t>() % 3]),
-      .lease_ms = 1000 + input.Take<uint16_t>()};
+      .lease_ms = uint64_t{1000} + input.Take<uint16_t>()};
   const bool limited = input.Take<uint8_t>() % 2 == 0;
   grants::v1::GrantRequest request;
   if (!request.ParseFromArray(input.rest().data(), static_cast<int>(input.rest().size()))) return;
@@ -88,6 +90,8 @@ void Id(std::string_view text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace xpud::fuzz;
+  static const bool quiet = (google::protobuf::SetLogHandler(nullptr), true);
+  (void)quiet;
   Bytes input(data, size);
   if (input.Take<uint8_t>() % 4 == 0) {
     Id(input.text());

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 constexpr uint32_t kUser = 61'001, kOther = 61'002;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-GrantRequest Request(uint32_t share, std::vector<uint32_t> devices = {}) {
+GrantRequest Request(uint32_t share, const std::vector<uint32_t>& devices = {}) {
   GrantRequest request;
   request.set_share(share);
   for (const uint32_t device : devices) request.add_devices(device);
@@ -29,8 +29,8 @@ std::string Refusal(GrantRequest request, const Budget* budget = nullptr) {
   return std::string(Complete(request, budget, "user u").message());
 }
 
-v1::Claim Claim(uint32_t uid, uint32_t share, uint64_t memory, std::vector<uint32_t> devices) {
-  GrantRequest request = Request(share, std::move(devices));
+v1::Claim Claim(uint32_t uid, uint32_t share, uint64_t memory, const std::vector<uint32_t>& devices) {
+  GrantRequest request = Request(share, devices);
   request.set_memory_bytes(memory);
   EXPECT_EQ(Refusal(request), "");
   return ClaimOf(request, KeyOf(uid, ""), uid, std::nullopt);

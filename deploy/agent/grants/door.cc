@@ -40,6 +40,9 @@ constexpr int kIdleMs = 300'000;
 // What gRPC starts with the first server. It aborts if it cannot start a thread.
 constexpr int kThreadsOfGrpc = 24;
 
+// Root and the agent's own user, whom nobody else may shut out.
+bool IsPrivileged(uint32_t uid) { return uid == 0 || uid == geteuid(); }
+
 std::string ResultOf(const absl::Status& status) {
   return status.ok() ? "ok" : absl::StatusCodeToString(status.code());
 }
@@ -143,9 +146,8 @@ class Door::Connection final : public grants::v1::Grants::CallbackService {
       reactor->Finish(ToGrpc(taken));
       return reactor;
     }
-    const bool limited = caller_.uid != 0 && caller_.uid != geteuid();
     const auto began = Clock::now();
-    door_.turns_.Add(caller_.uid, limited ? Turns::Pace::kLimited : Turns::Pace::kUnlimited,
+    door_.turns_.Add(caller_.uid, IsPrivileged(caller_.uid) ? Turns::Pace::kUnlimited : Turns::Pace::kLimited,
                      [=, this, &context](const absl::Status& turn) {
                        absl::Status status = turn;
                        if (turn.ok() && context.IsCancelled())
@@ -239,12 +241,16 @@ void Door::AcceptSome() {
 
 absl::Status Door::Admit(UniqueFd socket) {
   ASSIGN_OR_RETURN(Caller caller, CallerAt(socket.get()));
-  const auto of_user = static_cast<size_t>(std::ranges::count_if(
-      connections_, [&](const auto& each) { return each.second->caller().uid == caller.uid; }));
-  if (of_user >= kMaxConnectionsOfUser || connections_.size() >= kMaxConnections) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "uid ", caller.uid, " has ", of_user, " connections, all users have ", connections_.size(),
-        "; a user may have ", kMaxConnectionsOfUser, ", all users ", kMaxConnections));
+  const auto count = [&](auto is_counted) {
+    return static_cast<size_t>(std::ranges::count_if(
+        connections_, [&](const auto& each) { return is_counted(each.second->caller().uid); }));
+  };
+  const size_t of_user = count([&](uint32_t uid) { return uid == caller.uid; });
+  const size_t of_all = count([](uint32_t uid) { return !IsPrivileged(uid); });
+  if (of_user >= kMaxConnectionsOfUser || (of_all >= kMaxConnections && !IsPrivileged(caller.uid))) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("uid ", caller.uid, " has ", of_user, " connections, all users have ", of_all,
+                     "; a user may have ", kMaxConnectionsOfUser, ", all users ", kMaxConnections));
   }
   UniqueFd copy(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) return DescriptorError("fcntl");
@@ -277,10 +283,10 @@ void Door::Run() {
   while (!ends_.load()) {
     const int count = epoll_wait(events_.get(), events.data(), events.size(), -1);
     for (int i = 0; i < count; ++i) {
-      const epoll_event& event = events[static_cast<size_t>(i)];
-      if (event.data.u64 == kSocketEvent) {
+      const uint64_t number = events[static_cast<size_t>(i)].data.u64;
+      if (number == kSocketEvent) {
         AcceptSome();
-      } else if (const auto found = connections_.find(event.data.u64); found != connections_.end()) {
+      } else if (const auto found = connections_.find(number); found != connections_.end()) {
         found->second->HangUp();
       }
     }

@@ -24,6 +24,7 @@ namespace xpud::agent {
 
 class Door {
  public:
+  // Root and the agent's user have connections beside those of all users.
   static constexpr size_t kMaxConnections = 64, kMaxConnectionsOfUser = 16;
   static constexpr int kMaxCalls = 4;  // at a time, on a connection
   static constexpr int kMaxMessage = 64 << 10;
