@@ -80,6 +80,7 @@ TABLE = (
         Variable("WATCHDOG_USEC", "daemon", "set by systemd", "no watchdog", "The longest time between two reports, in microseconds."),
     )),
     Part("Node agent", "The settings of `xpud-node-agent` are in its configuration file. It reads what Kubernetes sets for each pod.", (
+        Variable("XPUD_NODE_NAME", "`xpud-node-agent`", "name", "`node` of the configuration, else the host's name", "This machine's name for the engines."),
         Variable("KUBERNETES_SERVICE_HOST", "`xpud-node-agent`", "set by Kubernetes", "", "The API server's address, unless the configuration names one."),
         Variable("KUBERNETES_SERVICE_PORT", "`xpud-node-agent`", "set by Kubernetes", "", "Its port."),
     )),

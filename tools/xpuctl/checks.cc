@@ -39,6 +39,15 @@ Check JudgeSocket(const SocketFacts& facts) {
   return check;
 }
 
+Check JudgeAgent(const AgentFacts& facts) {
+  const std::string claims = facts.claims == 0 ? "" : absl::StrCat("; ", facts.claims, " claims of engines");
+  if (facts.pid) return {"node agent", Health::kOk, absl::StrCat("pid ", *facts.pid, claims), ""};
+  if (facts.claims == 0)
+    return {"node agent", Health::kOk, facts.installed ? "installed, off" : "not installed", ""};
+  return {"node agent", Health::kWarn, absl::StrCat("not running", claims),
+          "nobody removes these claims when their jobs end: systemctl start xpud-node-agent"};
+}
+
 Check JudgeNvidia(const NvidiaFacts& facts) {
   Check check = {"nvidia", Health::kFail, "", ""};
   if (facts.on_the_bus == 0 && facts.nodes == 0) return {"nvidia", Health::kOk, "no NVIDIA GPU", ""};

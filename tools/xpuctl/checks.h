@@ -31,6 +31,8 @@ void CheckLimits(const std::optional<v1::Daemon>& daemon, Checks& checks);
 void CheckProcessor(Checks& checks);
 void CheckCache(const std::optional<v1::Daemon>& daemon, Checks& checks);
 void CheckGpus(Checks& checks);
+// Whether xpud-node-agent runs where there are claims that it has made.
+void CheckAgent(const Invocation& invocation, Checks& checks);
 
 // Evaluate facts, which are collected elsewhere.
 struct SocketFacts {
@@ -40,6 +42,13 @@ struct SocketFacts {
   bool may_connect = false;
 };
 Check JudgeSocket(const SocketFacts& facts);
+
+struct AgentFacts {
+  std::optional<int> pid = {};  // of xpud-node-agent on this host
+  bool installed = false;  // its configuration is there
+  size_t claims = 0;       // of cluster engines, which it looks after
+};
+Check JudgeAgent(const AgentFacts& facts);
 
 struct NvidiaFacts {
   int on_the_bus = 0;           // PCI functions that are NVIDIA GPUs

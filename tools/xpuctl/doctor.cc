@@ -17,6 +17,7 @@ int RunDoctor(const Invocation& invocation) {
   CheckProcessor(checks);
   CheckGpus(checks);
   CheckCache(daemon, checks);
+  if (daemon) CheckAgent(invocation, checks);
   const bool table = invocation.output == Output::kTable;
   std::fputs((table ? ChecksText(checks) : Document(ChecksJson(checks))).c_str(), stdout);
   const bool fails =

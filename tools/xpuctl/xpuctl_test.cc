@@ -195,6 +195,15 @@ TEST(DoctorTest, SaysWhatASocketsOwnerHasToDo) {
   EXPECT_EQ(JudgeSocket(facts).health, Health::kOk) << "nobody else gets there";
 }
 
+TEST(DoctorTest, FindsThatNobodyLooksAfterTheClaimsOfEngines) {
+  EXPECT_EQ(JudgeAgent({}).health, Health::kOk);
+  EXPECT_EQ(JudgeAgent({.pid = 7, .claims = 3}).found, "pid 7; 3 claims of engines");
+  EXPECT_EQ(JudgeAgent({.installed = true}).found, "installed, off");
+  const Check check = JudgeAgent({.installed = true, .claims = 3});
+  EXPECT_EQ(check.health, Health::kWarn);
+  EXPECT_THAT(check.remedy, testing::HasSubstr("systemctl start xpud-node-agent"));
+}
+
 TEST(DoctorTest, NamesTheFirstThingThatNvidiasDriverLacks) {
   NvidiaFacts facts = {.library = "libcuda.so.1", .load_error = "not found"};
   EXPECT_EQ(JudgeNvidia(facts).health, Health::kOk) << "there is no such GPU";

@@ -21,7 +21,7 @@ constexpr uint32_t kMaxClaims = 1024;           // that a daemon has
 constexpr uint32_t kGuaranteedTime = 9'500;     // hundredths of a per cent: what a daemon guarantees in all
 constexpr uint32_t kTimeOfAShare = 95;          // a hundredth of that
 constexpr uint64_t kMemoryStep = 256ull << 20;  // smaller changes of free memory are not worth a new slice
-constexpr std::chrono::milliseconds kEventWait{2'000}, kRetryPause{500}, kEventPause{20};
+constexpr std::chrono::milliseconds kEventWait{4'000}, kRetryPause{500}, kEventPause{20};
 constexpr std::chrono::seconds kReadPeriod{10};  // memory that others take and free makes no events
 constexpr uint64_t kSameStartNs = 50'000'000;    // the start is known from two readings of a clock
 
