@@ -45,8 +45,8 @@ Check JudgeSocket(const SocketFacts& facts);
 
 struct AgentFacts {
   std::optional<int> pid = {};  // of xpud-node-agent on this host
-  bool installed = false;  // its configuration is there
-  size_t claims = 0;       // of cluster engines, which it looks after
+  bool installed = false;       // its configuration is there
+  size_t claims = 0;            // of cluster engines, which it looks after
 };
 Check JudgeAgent(const AgentFacts& facts);
 

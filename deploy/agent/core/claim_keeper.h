@@ -20,7 +20,8 @@ namespace xpud::agent {
 // The label whose value is the name of a claim's engine. Claims without it belong to others.
 inline constexpr char kEngineLabel[] = "engine";
 
-// Whether the daemon's claim `there` grants what `wanted` says, whose unset fields mean the daemon's defaults.
+// Whether the daemon's claim `there` grants what `wanted` says, whose unset fields mean the daemon's
+// defaults.
 bool IsAsWanted(const v1::Claim& there, const v1::Claim& wanted);
 
 class ClaimKeeper {
