@@ -6,7 +6,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CATALOGUE = ROOT / "tests/conformance/isolation"
-TESTS = ("daemon", "drivers", "kernels", "proto", "sdk", "tests", "tools")
+TESTS = ("daemon", "deploy", "drivers", "kernels", "proto", "sdk", "tests", "tools")
 
 
 def named() -> list[str]:

@@ -10,7 +10,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNIT = ROOT / "deploy/systemd/xpud.service"
 GATEWAY = ROOT / "deploy/systemd/xpud-gateway.service"
-EXIT_USAGE = 2  # of xpud and xpud-gateway
+AGENT = ROOT / "deploy/systemd/xpud-node-agent.service"
+EXIT_USAGE = 2  # of xpud, xpud-gateway and xpud-node-agent
 METRICS = ROOT / "deploy/systemd/metrics.conf"
 MOST_EXPOSED = 10  # in tenths; systemd's scale ends at ten, the worst
 MOST_EXPOSED_WITH_METRICS = 15
@@ -36,13 +37,14 @@ def allowed_by_unit() -> set[str]:
 
 class Restarts(unittest.TestCase):
     def test_an_invalid_configuration_is_not_tried_again(self):
-        for unit in (UNIT, GATEWAY):
+        for unit in (UNIT, GATEWAY, AGENT):
             self.assertIn("\nRestart=on-failure\n", unit.read_text())
             self.assertIn(f"\nRestartPreventExitStatus={EXIT_USAGE}\n", unit.read_text(), unit.name)
 
-    def test_the_gateway_outlives_the_daemon(self):
-        wants = re.findall(r"^(Wants|Requires|BindsTo|PartOf|Requisite)=(.*)$", GATEWAY.read_text(), re.M)
-        self.assertEqual([kind for kind, units in wants if "xpud.service" in units], ["Wants"])
+    def test_gateway_and_agent_outlive_the_daemon(self):
+        for unit in (GATEWAY, AGENT):
+            wants = re.findall(r"^(Wants|Requires|BindsTo|PartOf|Requisite)=(.*)$", unit.read_text(), re.M)
+            self.assertEqual([kind for kind, units in wants if "xpud.service" in units], ["Wants"], unit.name)
 
     def test_an_executor_that_is_killed_for_memory_does_not_end_the_service(self):
         self.assertIn("\nOOMPolicy=continue\n", UNIT.read_text())
