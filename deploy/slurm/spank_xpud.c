@@ -273,7 +273,9 @@ int slurm_spank_task_init_privileged(spank_t spank, int count, char** arguments)
   char* rest = text + strcspn(text, "\n");
   if (*rest == '\n') *rest++ = '\0';
   const char* value = NULL;
-  // Without a note no prolog has run: this is no node of xpud.
+  // Without a note no prolog has run: this is no node of xpud, unless other jobs have notes.
+  if (text[0] == '\0' && access(notes, F_OK) == 0)
+    slurm_spank_log("xpud: no prolog has run for job %u on this node, so that it has no part of a device", job);
   if (text[0] == '\0' || strcmp(text, "none") == 0) return MountEmpty() ? ESPANK_SUCCESS : -1;
   if ((value = After(text, "claim ")) != NULL) {
     if (!MountClaim(value)) return -1;
