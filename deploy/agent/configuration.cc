@@ -144,9 +144,7 @@ class Reader {
              {"metrics-listen", Value(Words(out_.metrics_listen, "HOST:PORT, PORT or unix:PATH"))},
              {"grants", [this](const auto&, const auto& node) { ReadGrants(node); }},
              {"kubernetes", [this](const auto&, const auto& node) { ReadKubernetes(node); }},
-             {"slurm", [this](const auto&, const auto& node) {
-                ReadMap("slurm", node, {{"enabled", Value(Switch(out_.slurm.enabled))}});
-              }}});
+             {"slurm", [this](const auto&, const auto& node) { ReadSlurm(node); }}});
   } catch (const YAML::Exception& error) {
     Add(error.mark, absl::StrCat("not valid YAML: ", error.msg));
   }
@@ -256,6 +254,18 @@ class Reader {
          {"token-file", Value(Path(out.token_file))},
          {"ca-file", Value(Path(out.ca_file))},
          {"slots", Value(Integer(out.slots, 1, 100))}});
+  }
+
+  void ReadSlurm(const YAML::Node& node) {
+    Configuration::SlurmSettings& out = out_.slurm;
+    ReadMap(
+        "slurm", node,
+        {{"enabled", Value(Switch(out.enabled))},
+         {"scontrol", Value(Path(out.scontrol))},
+         {"squeue", Value(Path(out.squeue))},
+         {"best-class", Value(Choice({kClasses.begin(), kClasses.end()},
+                                     [&](size_t rank) { out.best_class = std::string(kClasses[rank]); }))},
+         {"memory-per-share", Value(Size(out.memory_per_share))}});
   }
 
   std::vector<Problem>& problems_;

@@ -37,6 +37,10 @@ struct Configuration {
 
   struct SlurmSettings {
     bool enabled = false;
+    std::string scontrol = "/usr/bin/scontrol";
+    std::string squeue = "/usr/bin/squeue";
+    std::string best_class = "interactive";         // that jobs may have
+    std::optional<uint64_t> memory_per_share = {};  // nullopt: no limit
     bool operator==(const SlurmSettings&) const = default;
   } slurm = {};
 

@@ -54,7 +54,7 @@ grants:
     1234: {}
   default: {share: 5, class: batch}
 kubernetes: {mode: device-plugin, slots: 4, api-server: "https://10.0.0.1:6443"}
-slurm: {enabled: true}
+slurm: {enabled: true, scontrol: /opt/slurm/scontrol, squeue: /opt/slurm/squeue, best-class: batch, memory-per-share: 64MiB}
 )");
   EXPECT_EQ(configuration.socket, "/tmp/x/xpud.sock");
   EXPECT_EQ(configuration.node, "node-7");
@@ -65,7 +65,11 @@ slurm: {enabled: true}
   EXPECT_EQ(configuration.kubernetes.mode, Configuration::KubernetesMode::kDevicePlugin);
   EXPECT_EQ(configuration.kubernetes.slots, 4u);
   EXPECT_EQ(configuration.kubernetes.api_server, "https://10.0.0.1:6443");
-  EXPECT_TRUE(configuration.slurm.enabled);
+  EXPECT_EQ(configuration.slurm, (Configuration::SlurmSettings{.enabled = true,
+                                                               .scontrol = "/opt/slurm/scontrol",
+                                                               .squeue = "/opt/slurm/squeue",
+                                                               .best_class = "batch",
+                                                               .memory_per_share = uint64_t{64} << 20}));
 }
 
 TEST(AgentConfiguration, ReportsAllProblemsWithTheirPlace) {
@@ -80,7 +84,7 @@ grants:
     0: {}
   default: 5
 kubernetes: {mode: csi, slots: [], zzzzzz: 1}
-slurm: {enabled: yes}
+slurm: {enabled: yes, scontrol: scontrol}
 nod: b
 )"),
       ElementsAre(
@@ -100,6 +104,7 @@ nod: b
           "10:36: unknown key 'zzzzzz' in kubernetes; use one of mode, kubelet, cdi, api-server, "
           "token-file, ca-file, slots",
           "11:18: enabled: 'yes' is not allowed; use true or false",
+          "11:33: scontrol: 'scontrol' is not allowed; use an absolute path",
           "12:1: 'nod' is already set in line 2; set it once"));
 }
 
@@ -143,6 +148,7 @@ TEST(AgentConfiguration, ExampleIsTrue) {
   expected.kubernetes.api_server = "https://10.0.0.1:6443";
   expected.grants.budgets.users = {{1000, {.memory = uint64_t{64} << 30}}};
   expected.grants.budgets.fallback = Budget{25, uint64_t{4} << 30, 4, "batch", 600'000};
+  expected.slurm.memory_per_share = uint64_t{1} << 30;
   EXPECT_EQ(Parsed(Uncommented(XPUD_EXAMPLE_FILE)), expected);
 }
 

@@ -25,6 +25,8 @@
 #include "deploy/agent/grants/grants.h"
 #include "deploy/agent/kubernetes/dra.h"
 #include "deploy/agent/metrics.h"
+#include "deploy/agent/slurm/service.h"
+#include "deploy/agent/slurm/slurm.h"
 #include "proto/base/output.h"
 #include "proto/base/status_macros.h"
 
@@ -87,6 +89,10 @@ MetricsSnapshot TakeSnapshot(ClaimKeeper& keeper, const Counters& counters, cons
 }
 
 absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_t& signals) {
+  if (configuration.slurm.enabled && configuration.grants.socket.empty()) {
+    return absl::InvalidArgumentError(
+        "slurm is enabled, and grants has socket: off; Slurm's prolog and epilog need that socket");
+  }
   Counters counters;
   Conditions conditions;
   DaemonLink daemon(configuration.socket);
@@ -105,6 +111,7 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
                      telemetry::MetricsServer::Start(std::move(endpoint), snapshot, HealthPages(conditions)));
   }
 
+  std::unique_ptr<slurm::Slurm> slurm;  // outlives the socket that serves it
   std::unique_ptr<Grants> grants;
   std::unique_ptr<kubernetes::Dra> dra;
   std::vector<Engine*> engines;
@@ -129,9 +136,20 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
                                                      .ca_file = configuration.kubernetes.ca_file}}));
     engines.push_back(&dra->engine());
   }
+  if (configuration.slurm.enabled) {
+    ASSIGN_OR_RETURN(
+        slurm, slurm::Slurm::Start({.keeper = &keeper,
+                                    .daemon = &daemon,
+                                    .jobs = {.scontrol = configuration.slurm.scontrol,
+                                             .squeue = configuration.slurm.squeue,
+                                             .node = configuration.node},
+                                    .limits = {.best_class = configuration.slurm.best_class,
+                                               .memory_per_share = configuration.slurm.memory_per_share}}));
+    engines.push_back(slurm.get());
+  }
   if (!configuration.grants.socket.empty()) {
-    ASSIGN_OR_RETURN(grants,
-                     Grants::Start(keeper, configuration.grants.socket, configuration.grants.budgets));
+    ASSIGN_OR_RETURN(grants, Grants::Start(keeper, configuration.grants.socket, configuration.grants.budgets,
+                                           slurm != nullptr ? slurm::ServiceOf(*slurm) : nullptr));
     engines.push_back(grants.get());
   }
   reconciler = std::make_unique<Reconciler>(keeper, conditions, engines);

@@ -19,11 +19,11 @@ def _environment() -> dict[str, str]:
 
 
 class Daemon:
-    def __init__(self, binaries: pathlib.Path, log: pathlib.Path, *options: str, program: pathlib.Path | None = None):
-        """`program`: another program than the xpud among `binaries`."""
+    def __init__(self, binaries: pathlib.Path, log: pathlib.Path, *options: str, program: pathlib.Path | None = None, address: pathlib.Path | None = None):
+        """`program`: another program than the xpud among `binaries`. `address`: the socket, instead of one in a folder of its own."""
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="xpud-own-"))
         self._xpuctl = binaries / "xpuctl"
-        self.address = self._folder / "xpud.sock"
+        self.address = address or self._folder / "xpud.sock"
         self.log = log
         self._command = [program or binaries / "xpud", "--socket", self.address, *options]
         log.parent.mkdir(parents=True, exist_ok=True)

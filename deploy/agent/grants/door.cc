@@ -77,7 +77,7 @@ absl::Status Watch(const UniqueFd& events, int fd, uint32_t what, uint64_t numbe
 }  // namespace
 
 // A connection, with the gRPC server that answers on it.
-class Door::Connection final : public grants::v1::Grants::CallbackService {
+class Door::Connection final : public grants::v1::Grants::CallbackService, public Calls {
  public:
   // The door is woken when the caller has hung up and the last call has ended.
   Connection(Door& door, Caller caller, UniqueFd socket)
@@ -93,6 +93,8 @@ class Door::Connection final : public grants::v1::Grants::CallbackService {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCalls);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
     builder.RegisterService(this);
+    if (door_.make_service_) service_ = door_.make_service_(caller_, *this);
+    if (service_ != nullptr) builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("cannot serve a connection");
     grpc::AddInsecureChannelFromFd(server_.get(), socket.Release());
@@ -119,49 +121,58 @@ class Door::Connection final : public grants::v1::Grants::CallbackService {
   grpc::ServerUnaryReactor* Grant(grpc::CallbackServerContext* context,
                                   const grants::v1::GrantRequest* request,
                                   grants::v1::GrantResponse* response) override {
-    return Answer(*context, "grant", request, response, &Desk::Grant);
+    return AnswerGrants(*context, "grant", request, response, &Desk::Grant);
   }
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,
                                   const grants::v1::RenewRequest* request,
                                   grants::v1::RenewResponse* response) override {
-    return Answer(*context, "renew", request, response, &Desk::Renew);
+    return AnswerGrants(*context, "renew", request, response, &Desk::Renew);
   }
   grpc::ServerUnaryReactor* Return(grpc::CallbackServerContext* context,
                                    const grants::v1::ReturnRequest* request,
                                    grants::v1::ReturnResponse* response) override {
-    return Answer(*context, "return", request, response, &Desk::Return);
+    return AnswerGrants(*context, "return", request, response, &Desk::Return);
   }
   grpc::ServerUnaryReactor* List(grpc::CallbackServerContext* context, const grants::v1::ListRequest* request,
                                  grants::v1::ListResponse* response) override {
-    return Answer(*context, "list", request, response, &Desk::List);
+    return AnswerGrants(*context, "list", request, response, &Desk::List);
   }
-
- private:
-  // Has the desk answer a call in the user's next turn.
-  template <typename Request, typename Response, typename Method>
-  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext& context, const char* action,
-                                   const Request* request, Response* response, Method method) {
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext& context, const Call& call,
+                                   std::function<absl::Status()> work) override {
     grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
     if (absl::Status taken = TakeCall(); !taken.ok()) {
       reactor->Finish(ToGrpc(taken));
       return reactor;
     }
     const auto began = Clock::now();
-    door_.turns_.Add(caller_.uid, IsPrivileged(caller_.uid) ? Turns::Pace::kUnlimited : Turns::Pace::kLimited,
-                     [=, this, &context](const absl::Status& turn) {
-                       absl::Status status = turn;
-                       if (turn.ok() && context.IsCancelled())
-                         status = absl::CancelledError("the caller is gone");
-                       if (status.ok()) {
-                         absl::StatusOr<Response> answer = (door_.desk_.*method)(caller_, *request);
-                         status = answer.status();
-                         if (answer.ok()) *response = *std::move(answer);
-                       }
-                       door_.counters_.AddCall(kGrantsEngine, action, ResultOf(status), Clock::now() - began);
-                       CallEnds();  // afterwards this may go, but not what gRPC holds for the call
-                       reactor->Finish(ToGrpc(status));
-                     });
+    call.turns->Add(call.user, call.pace,
+                    [=, this, &context, work = std::move(work)](const absl::Status& turn) {
+                      absl::Status status = turn;
+                      if (turn.ok())
+                        status = context.IsCancelled() ? absl::CancelledError("the caller is gone") : work();
+                      door_.counters_.AddCall(std::string(call.engine), call.action, ResultOf(status),
+                                              Clock::now() - began);
+                      CallEnds();  // afterwards this may go, but not what gRPC holds for the call
+                      reactor->Finish(ToGrpc(status));
+                    });
     return reactor;
+  }
+
+ private:
+  // Has the desk answer a call in the user's next turn.
+  template <typename Request, typename Response, typename Method>
+  grpc::ServerUnaryReactor* AnswerGrants(grpc::CallbackServerContext& context, const char* action,
+                                         const Request* request, Response* response, Method method) {
+    const Call call = {.engine = kGrantsEngine,
+                       .action = action,
+                       .turns = &door_.turns_,
+                       .user = caller_.uid,
+                       .pace = IsPrivileged(caller_.uid) ? Turns::Pace::kUnlimited : Turns::Pace::kLimited};
+    return Answer(context, call, [=, this] {
+      absl::StatusOr<Response> answer = (door_.desk_.*method)(caller_, *request);
+      if (answer.ok()) *response = *std::move(answer);
+      return answer.status();
+    });
   }
   absl::Status TakeCall() {
     const MutexLock lock(mutex_);
@@ -184,15 +195,20 @@ class Door::Connection final : public grants::v1::Grants::CallbackService {
   Mutex mutex_;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;
   bool hung_up_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<grpc::Service> service_;  // beside Grants
   std::unique_ptr<grpc::Server> server_;
 };
 
-Door::Door(std::string path, Desk& desk, Turns& turns, Counters& counters)
-    : path_(std::move(path)), desk_(desk), turns_(turns), counters_(counters) {}
+Door::Door(std::string path, Desk& desk, Turns& turns, Counters& counters, MakeService make_service)
+    : path_(std::move(path)),
+      desk_(desk),
+      turns_(turns),
+      counters_(counters),
+      make_service_(std::move(make_service)) {}
 
 absl::StatusOr<std::unique_ptr<Door>> Door::Open(const std::string& path, Desk& desk, Turns& turns,
-                                                 Counters& counters) {
-  std::unique_ptr<Door> door(new Door(path, desk, turns, counters));
+                                                 Counters& counters, MakeService make_service) {
+  std::unique_ptr<Door> door(new Door(path, desk, turns, counters, std::move(make_service)));
   RETURN_IF_ERROR(door->Listen());
   ASSIGN_OR_RETURN(door->thread_, StartThread("xpud-door", [raw = door.get()] { raw->Run(); }));
   spdlog::info("grants_served socket={}", path);

@@ -11,7 +11,7 @@
 namespace xpud::agent {
 
 absl::StatusOr<std::unique_ptr<Grants>> Grants::Start(ClaimKeeper& keeper, const std::string& socket,
-                                                      Budgets budgets) {
+                                                      Budgets budgets, Door::MakeService make_service) {
   std::unique_ptr<Grants> grants(new Grants());
   budgets.agent_uid = geteuid();
   ASSIGN_OR_RETURN(grants->turns_, Turns::Start());
@@ -19,7 +19,8 @@ absl::StatusOr<std::unique_ptr<Grants>> Grants::Start(ClaimKeeper& keeper, const
                      raw->ProcessEnded(key);
                    }));
   grants->desk_ = std::make_unique<Desk>(keeper, *grants->watch_, std::move(budgets));
-  ASSIGN_OR_RETURN(grants->door_, Door::Open(socket, *grants->desk_, *grants->turns_, keeper.counters()));
+  ASSIGN_OR_RETURN(grants->door_, Door::Open(socket, *grants->desk_, *grants->turns_, keeper.counters(),
+                                             std::move(make_service)));
   return grants;
 }
 

@@ -20,9 +20,11 @@ namespace xpud::agent {
 
 class Grants final : public Engine {
  public:
-  // Opens the socket, in a folder that belongs to this user or root. `keeper` outlives the engine.
+  // Opens the socket, in a folder that belongs to this user or root. `keeper`, and what `make_service` needs,
+  // outlive the engine.
   static absl::StatusOr<std::unique_ptr<Grants>> Start(ClaimKeeper& keeper, const std::string& socket,
-                                                       Budgets budgets);
+                                                       Budgets budgets,
+                                                       Door::MakeService make_service = nullptr);
   // Waits for calls that the daemon is working on; the others end with Unavailable.
   ~Grants() override;
   Grants(const Grants&) = delete;
