@@ -23,7 +23,7 @@ constexpr uint32_t kTimeOfAShare = 95;          // a hundredth of that
 constexpr uint64_t kMemoryStep = 256ull << 20;  // smaller changes of free memory are not worth a new slice
 constexpr std::chrono::milliseconds kEventWait{2'000}, kRetryPause{500}, kEventPause{20};
 constexpr std::chrono::seconds kReadPeriod{10};  // memory that others take and free makes no events
-constexpr uint64_t kSameStartNs = 50'000'000;  // the start is known from two readings of a clock
+constexpr uint64_t kSameStartNs = 50'000'000;    // the start is known from two readings of a clock
 
 // After which events the inventory may be another one.
 bool Matters(const v1::Event& event) {
