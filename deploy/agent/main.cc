@@ -23,6 +23,8 @@
 #include "deploy/agent/core/library_log.h"
 #include "deploy/agent/core/reconciler.h"
 #include "deploy/agent/grants/grants.h"
+#include "deploy/agent/kubernetes/device_plugin.h"
+#include "deploy/agent/kubernetes/device_plugin_registration.h"
 #include "deploy/agent/kubernetes/dra.h"
 #include "deploy/agent/metrics.h"
 #include "deploy/agent/slurm/service.h"
@@ -44,7 +46,7 @@ constexpr char kUsage[] =
   --help, --version
 
 XPUD_NODE_NAME overrides `node`, this machine's name for the engines. SIGTERM leaves all claims in place: a new agent goes on with them.
-SIGHUP compares claims, engines and files at once, which otherwise happens each 55 s.
+SIGHUP compares claims, engines and files at once, which otherwise happens each 55 s (with slots, each 5 s).
 )";
 
 struct Options {
@@ -114,6 +116,7 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
   std::unique_ptr<slurm::Slurm> slurm;  // outlives the socket that serves it
   std::unique_ptr<Grants> grants;
   std::unique_ptr<kubernetes::Dra> dra;
+  std::unique_ptr<kubernetes::DevicePlugin> device_plugin;
   std::vector<Engine*> engines;
   std::unique_ptr<Reconciler> reconciler;
   InventoryWatch inventory(
@@ -147,6 +150,14 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
                                                .memory_per_share = configuration.slurm.memory_per_share}}));
     engines.push_back(slurm.get());
   }
+  if (configuration.kubernetes.mode == Configuration::KubernetesMode::kDevicePlugin) {
+    device_plugin = std::make_unique<kubernetes::DevicePlugin>(
+        kubernetes::DevicePlugin::Parts{.keeper = &keeper,
+                                        .inventory = &inventory,
+                                        .kubelet = configuration.kubernetes.kubelet,
+                                        .slots = configuration.kubernetes.slots});
+    engines.push_back(device_plugin.get());
+  }
   if (!configuration.grants.socket.empty()) {
     ASSIGN_OR_RETURN(grants, Grants::Start(keeper, configuration.grants.socket, configuration.grants.budgets,
                                            slurm != nullptr ? slurm::ServiceOf(*slurm) : nullptr));
@@ -156,12 +167,23 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
   RETURN_IF_ERROR(inventory.Start());
   RETURN_IF_ERROR(reconciler->Start());
   if (dra != nullptr) RETURN_IF_ERROR(dra->Serve());
+  std::unique_ptr<kubernetes::DevicePluginRegistration> registration;
+  if (device_plugin != nullptr) {
+    ASSIGN_OR_RETURN(registration,
+                     kubernetes::DevicePluginRegistration::Start({.plugin = device_plugin.get(),
+                                                                  .inventory = &inventory,
+                                                                  .counters = &counters,
+                                                                  .conditions = &conditions,
+                                                                  .kubelet = configuration.kubernetes.kubelet,
+                                                                  .slots = configuration.kubernetes.slots}));
+  }
   spdlog::info("serving version={} node={}", XPUD_VERSION, configuration.node);
   if (ready_fd >= 0 && write(ready_fd, "\n", 1) != 1) spdlog::warn("ready_fd_unusable fd={}", ready_fd);
 
   int signal = 0;
   while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) reconciler->Run();
   spdlog::info("ending signal={}", signal);
+  if (dra != nullptr) dra->EndServing();
   return absl::OkStatus();
 }
 

@@ -103,13 +103,20 @@ class NodeTest(unittest.TestCase):
             (self.folder / name).mkdir()
         self.daemon = Daemon(BINARIES, self.folder / "daemon.log", "--state-dir", str(self.folder / "state"), *self.FLAGS)
         self.addCleanup(self.daemon.close)
+        self.start_cluster()
+        self.agent = Agent(self.folder / "agent", self.configuration())
+        self.addCleanup(self.agent.stop, signal.SIGKILL)
+        self.agent.start()
+        self.find_agent()
+
+    def start_cluster(self) -> None:
+        """Starts what the agent of the test speaks with."""
         self.api = ApiServer(self.folder / "api", models=True)
         self.addCleanup(self.api.close)
         self.kubelet = Kubelet(self.folder / "kubelet", self.folder / "cdi")
         self.addCleanup(self.kubelet.restart)
-        self.agent = Agent(self.folder / "agent", self.configuration())
-        self.addCleanup(self.agent.stop, signal.SIGKILL)
-        self.agent.start()
+
+    def find_agent(self) -> None:
         self.kubelet.find_drivers()
 
     def configuration(self) -> str:

@@ -151,7 +151,10 @@ class Kubelet:
 
     def start_container(self, ids: list[str], command: list, env: dict[str, str] | None = None, uid: int | None = None) -> subprocess.Popen:
         """Starts a program in a mount namespace with the devices' mounts. It finds xpud at /run/xpud, if anywhere."""
-        edits = self.injections(ids)
+        return self.start_with_edits(self.injections(ids), command, env, uid)
+
+    @staticmethod
+    def start_with_edits(edits: dict[str, list], command: list, env: dict[str, str] | None = None, uid: int | None = None) -> subprocess.Popen:
         script = ["set -e", "mount --make-rprivate /", "mount -t tmpfs tmpfs /run"]  # the machine's own /run must not get a folder xpud
         for mount in edits["mounts"]:
             extra = ",".join(option for option in mount["options"] if option not in ("bind", "rbind"))

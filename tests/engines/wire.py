@@ -116,3 +116,22 @@ UNPREPARED = Schema(claims=(1, {str: Schema(error=(1, STRING))}))
 HEALTH = Schema(devices=(1, [Schema(device=(1, Schema(pool_name=(1, STRING), device_name=(2, STRING))), health=(2, INT), last_updated_time=(3, INT),
                                     health_check_timeout_seconds=(4, INT), message=(5, STRING))]))
 HEALTHY, UNHEALTHY = 1, 2
+
+# ---- device plugins, v1beta1
+PLUGIN_OPTIONS = Schema(pre_start_required=(1, BOOL), get_preferred_allocation_available=(2, BOOL))
+REGISTER = Schema(version=(1, STRING), endpoint=(2, STRING), resource_name=(3, STRING), options=(4, PLUGIN_OPTIONS))
+NUMA = Schema(nodes=(1, [Schema(ID=(1, INT))]))
+PLUGIN_DEVICES = Schema(devices=(1, [Schema(ID=(1, STRING), health=(2, STRING), topology=(3, NUMA))]))
+PREFERRED_REQUEST = Schema(container_requests=(1, [Schema(available_deviceIDs=(1, [STRING]), must_include_deviceIDs=(2, [STRING]),
+                                                          allocation_size=(3, INT))]))
+PREFERRED = Schema(container_responses=(1, [Schema(deviceIDs=(1, [STRING]))]))
+ALLOCATE = Schema(container_requests=(1, [Schema(devices_ids=(1, [STRING]))]))
+MOUNT = Schema(container_path=(1, STRING), host_path=(2, STRING), read_only=(3, BOOL))
+DEVICE_NODE = Schema(container_path=(1, STRING), host_path=(2, STRING), permissions=(3, STRING))
+ALLOCATED = Schema(container_responses=(1, [Schema(envs=(1, {str: STRING}), mounts=(2, [MOUNT]), devices=(3, [DEVICE_NODE]), annotations=(4, {str: STRING}),
+                                                   cdi_devices=(5, [Schema(name=(1, STRING))]))]))
+
+# ---- which containers have which devices, v1
+CONTAINER_DEVICES = Schema(resource_name=(1, STRING), device_ids=(2, [STRING]), topology=(3, NUMA))
+CONTAINER_RESOURCES = Schema(name=(1, STRING), devices=(2, [CONTAINER_DEVICES]), cpu_ids=(3, [INT]))
+POD_RESOURCES = Schema(pod_resources=(1, [Schema(name=(1, STRING), namespace=(2, STRING), containers=(3, [CONTAINER_RESOURCES]))]))

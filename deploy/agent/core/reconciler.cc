@@ -1,5 +1,7 @@
 #include "deploy/agent/core/reconciler.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
@@ -38,10 +40,16 @@ absl::Status Reconciler::ReconcileAll() {
   return all;
 }
 
+std::chrono::seconds Reconciler::Period() const {
+  std::chrono::seconds shortest = std::chrono::minutes(1);
+  for (const Engine* engine : engines_) shortest = std::min(shortest, engine->period());
+  return shortest;
+}
+
 void Reconciler::Main() {
   while (true) {
     const absl::Status status = ReconcileAll();
-    const auto end = std::chrono::steady_clock::now() + (status.ok() ? kPeriod : kRetryPeriod);
+    const auto end = std::chrono::steady_clock::now() + (status.ok() ? Period() : kRetryPeriod);
     const MutexLock lock(mutex_);
     while (!stops_ && !asked_ && std::chrono::steady_clock::now() < end)
       wake_.WaitFor(mutex_, end - std::chrono::steady_clock::now());

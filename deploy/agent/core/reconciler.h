@@ -16,8 +16,6 @@ namespace xpud::agent {
 
 class Reconciler {
  public:
-  // A lost file is there again within a minute.
-  static constexpr std::chrono::seconds kPeriod{55};
   // After a reconciliation that failed.
   static constexpr std::chrono::seconds kRetryPeriod{5};
 
@@ -35,6 +33,8 @@ class Reconciler {
  private:
   void Main();
   absl::Status ReconcileAll();
+  // The shortest of the engines' periods.
+  std::chrono::seconds Period() const;
 
   ClaimKeeper& keeper_;
   Conditions& conditions_;

@@ -1,12 +1,24 @@
 #include "deploy/agent/kubernetes/dra.h"
 
+#include <poll.h>
+
+#include <chrono>
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "deploy/agent/kubernetes/kubelet_sockets.h"
 #include "deploy/agent/kubernetes/names.h"
+#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::agent::kubernetes {
+namespace {
+
+constexpr std::chrono::milliseconds kTurnPeriod{
+    1'000};  // between two looks at whether the other agent has ended
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Dra>> Dra::Create(Options options) {
   if (!IsObjectName(options.node)) {
@@ -16,7 +28,8 @@ absl::StatusOr<std::unique_ptr<Dra>> Dra::Create(Options options) {
   if (options.api_server.url.empty()) {
     ASSIGN_OR_RETURN(options.api_server.url, ApiServer::UrlInCluster());
   }
-  std::unique_ptr<Dra> dra(new Dra(std::move(options)));
+  ASSIGN_OR_RETURN(Interrupt end, Interrupt::Create());
+  std::unique_ptr<Dra> dra(new Dra(std::move(options), std::move(end)));
   const Options& own = dra->options_;
   std::error_code error;
   std::filesystem::create_directories(own.state, error);  // where that fails, the first tombstone says why
@@ -37,7 +50,8 @@ absl::StatusOr<std::unique_ptr<Dra>> Dra::Create(Options options) {
   return dra;
 }
 
-absl::Status Dra::Serve() {
+absl::Status Dra::StartServer() {
+  RETURN_IF_ERROR(CheckNoAgentAt(DevicePluginSocket(options_.kubelet)));
   ASSIGN_OR_RETURN(server_, DraServer::Start({.driver = driver_.get(),
                                               .inventory = options_.inventory,
                                               .counters = &options_.keeper->counters(),
@@ -45,6 +59,31 @@ absl::Status Dra::Serve() {
                                               .node = options_.node,
                                               .kubelet = options_.kubelet}));
   return absl::OkStatus();
+}
+
+void Dra::WaitForTurn() {
+  absl::Status status;
+  pollfd end = {.fd = end_.fd(), .events = POLLIN, .revents = 0};
+  do {
+    poll(&end, 1, static_cast<int>(kTurnPeriod.count()));
+    if (end.revents != 0) return;
+    status = StartServer();
+    if (!status.ok()) options_.conditions->Set(kKubeletCondition, status);
+  } while (!status.ok());
+}
+
+absl::Status Dra::Serve() {
+  const absl::Status status = StartServer();
+  if (!absl::IsFailedPrecondition(status)) return status;
+  options_.conditions->Set(kKubeletCondition, status);
+  ASSIGN_OR_RETURN(waits_, StartThread("xpud-turn", [this] { WaitForTurn(); }));
+  return absl::OkStatus();
+}
+
+void Dra::EndServing() {
+  end_.Raise();
+  if (waits_.joinable()) waits_.join();
+  server_.reset();
 }
 
 }  // namespace xpud::agent::kubernetes

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/status/statusor.h"
 #include "deploy/agent/core/claim_keeper.h"
@@ -14,6 +15,7 @@
 #include "deploy/agent/kubernetes/cdi_files.h"
 #include "deploy/agent/kubernetes/dra_driver.h"
 #include "deploy/agent/kubernetes/dra_server.h"
+#include "deploy/agent/kubernetes/interrupt.h"
 #include "deploy/agent/kubernetes/slice_publisher.h"
 #include "deploy/agent/kubernetes/tombstones.h"
 
@@ -35,12 +37,22 @@ class Dra {
   static absl::StatusOr<std::unique_ptr<Dra>> Create(Options options);
   // What the scheduler is to know of the devices.
   void Publish(const Inventory& inventory) { publisher_->Publish(inventory); }
-  // Has the kubelet find the driver. REQUIRES: called once.
+  // Has the kubelet find the driver. While an agent of the mode device-plugin serves this kubelet, sets the
+  // condition "kubelet" and waits on a thread of its own. REQUIRES: called once.
   absl::Status Serve();
+  // Ends the server, after which the inventory is not used. What was prepared stays.
+  void EndServing();
+  ~Dra() { EndServing(); }
+  Dra(const Dra&) = delete;
+  Dra& operator=(const Dra&) = delete;
   Engine& engine() { return *driver_; }
 
  private:
-  explicit Dra(Options options) : options_(std::move(options)), files_(options_.cdi) {}
+  Dra(Options options, Interrupt end)
+      : options_(std::move(options)), files_(options_.cdi), end_(std::move(end)) {}
+  absl::Status StartServer();
+  // Starts the server as soon as no agent of the other mode is there.
+  void WaitForTurn();
 
   const Options options_;
   const CdiFiles files_;
@@ -48,7 +60,9 @@ class Dra {
   std::unique_ptr<Tombstones> tombstones_;
   std::unique_ptr<SlicePublisher> publisher_;
   std::unique_ptr<DraDriver> driver_;
-  std::unique_ptr<DraServer> server_;
+  const Interrupt end_;
+  std::unique_ptr<DraServer> server_;  // started by Serve or by the thread
+  std::thread waits_;
 };
 
 }  // namespace xpud::agent::kubernetes

@@ -1,7 +1,6 @@
 #include "deploy/agent/kubernetes/dra_server.h"
 
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/impl/codegen/proto_utils.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
@@ -15,7 +14,9 @@
 #include "deploy/agent/kubelet/dra.pb.h"
 #include "deploy/agent/kubelet/health.pb.h"
 #include "deploy/agent/kubelet/registration.pb.h"
+#include "deploy/agent/kubernetes/kubelet_sockets.h"
 #include "deploy/agent/kubernetes/names.h"
+#include "deploy/agent/kubernetes/unary_calls.h"
 #include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
@@ -41,28 +42,6 @@ constexpr int64_t kHealthTimeoutSeconds = 30;
 // The versions of the API that have these messages.
 constexpr const char* kDraVersions[] = {"v1", "v1beta1"};
 constexpr const char* kHealthVersions[] = {"v1", "v1beta1", "v1alpha1"};
-
-template <typename Message>
-grpc::ByteBuffer BytesOf(const Message& message) {
-  grpc::ByteBuffer bytes;
-  bool own = false;
-  grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own);
-  return bytes;
-}
-
-// Serves a method that has one request and one reply.
-template <typename Request, typename Reply>
-void AddUnary(remote::CallServer& calls, const std::string& method,
-              std::function<Reply(const Request&)> handle) {
-  calls.AddMethod(method, [handle = std::move(handle)](ServerCall& call) {
-    grpc::ByteBuffer bytes;
-    Request request;
-    if (!call.Read(bytes) || !grpc::SerializationTraits<Request>::Deserialize(&bytes, &request).ok())
-      return grpc::Status(grpc::INVALID_ARGUMENT, "the call has no request of this method");
-    call.Write(BytesOf(handle(request)));
-    return grpc::Status::OK;
-  });
-}
 
 std::string ResultOf(const absl::Status& status) {
   return status.ok() ? "ok" : absl::StatusCodeToString(status.code());
@@ -105,14 +84,6 @@ health::NodeWatchResourcesResponse HealthOf(const Inventory& inventory, const st
   return response;
 }
 
-absl::Status MakeFolder(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error)
-    return absl::UnavailableError(absl::StrCat("cannot make the folder ", path, ": ", error.message()));
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 DraServer::DraServer(Parts parts) : parts_(std::move(parts)) {}
@@ -121,9 +92,7 @@ std::string DraServer::CallSocket() const {
   return absl::StrCat(parts_.kubelet, "/plugins/", kDriver, "/dra.sock");
 }
 
-std::string DraServer::RegistrationSocket() const {
-  return absl::StrCat(parts_.kubelet, "/plugins_registry/", kDriver, "-reg.sock");
-}
+std::string DraServer::RegistrationSocket() const { return DraRegistrationSocket(parts_.kubelet); }
 
 void DraServer::AddRegistration() {
   using Info = pluginregistration::InfoRequest;
@@ -143,7 +112,7 @@ void DraServer::AddRegistration() {
   AddUnary<Status, pluginregistration::RegistrationStatusResponse>(
       *calls_, "/pluginregistration.Registration/NotifyRegistrationStatus", [this](const Status& status) {
         const std::string error = PrintableText(status.error(), 512);
-        parts_.conditions->Set("kubelet",
+        parts_.conditions->Set(kKubeletCondition,
                                status.plugin_registered()
                                    ? absl::OkStatus()
                                    : absl::UnavailableError("the kubelet refuses the driver: " + error));
@@ -246,7 +215,8 @@ absl::Status DraServer::Serve() {
 }
 
 absl::StatusOr<std::unique_ptr<DraServer>> DraServer::Start(Parts parts) {
-  parts.conditions->Set("kubelet", absl::UnavailableError("the kubelet has not registered the driver yet"));
+  parts.conditions->Set(kKubeletCondition,
+                        absl::UnavailableError("the kubelet has not registered the driver yet"));
   std::unique_ptr<DraServer> server(new DraServer(std::move(parts)));
   RETURN_IF_ERROR(server->Serve());
   return server;

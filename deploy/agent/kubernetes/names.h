@@ -18,6 +18,10 @@ inline constexpr char kApiVersion[] = "resource.k8s.io/v1";
 
 // The engine in metrics, and the value of kEngineLabel.
 inline constexpr char kEngineName[] = "kubernetes";
+inline constexpr char kDevicePluginEngine[] = "device-plugin";
+
+// What the device plugin gives out.
+inline constexpr char kSlotResource[] = "xpud.dev/slot";
 
 // A device of the slice is this and the daemon's index: "xpud-0".
 inline constexpr char kDevicePrefix[] = "xpud-";

@@ -1,0 +1,187 @@
+#include "deploy/agent/kubernetes/device_plugin_server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "deploy/agent/kubelet/device_plugin.pb.h"
+#include "deploy/agent/kubernetes/names.h"
+#include "deploy/agent/kubernetes/unary_calls.h"
+#include "proto/base/start_thread.h"
+#include "proto/base/status_macros.h"
+#include "proto/base/text.h"
+#include "proto/remote/call_server.h"
+
+namespace xpud::agent::kubernetes {
+namespace {
+
+namespace plugin = ::v1beta1;
+
+constexpr int kMaxCalls = 64;     // at a time; others wait
+constexpr int kGrpcThreads = 12;  // that it may start by itself
+constexpr int kMaxMessageBytes = 4 << 20;
+constexpr std::chrono::milliseconds kWatchPause{500};  // between two looks at whether the call goes on
+constexpr char kService[] = "/v1beta1.DevicePlugin/";
+constexpr char kMountedFolder[] = "/run/xpud";
+
+// Returns InvalidArgument if one of them is no slot's.
+template <typename Ids>
+absl::StatusOr<SlotSet> ReadIds(const Ids& ids) {
+  SlotSet slots;
+  for (const std::string& id : ids) {
+    const std::optional<Slot> slot = ReadSlotId(id);
+    if (!slot)
+      return absl::InvalidArgumentError(absl::StrCat("there is no slot \"", PrintableText(id, 80), "\""));
+    slots.insert(*slot);
+  }
+  return slots;
+}
+
+plugin::ListAndWatchResponse ListOf(const Inventory& inventory, uint32_t slots) {
+  plugin::ListAndWatchResponse list;
+  for (const DeviceState& device : inventory.devices) {
+    for (uint32_t index = 0; index < slots; ++index) {
+      const Slot slot{device.index, index};
+      plugin::Device& out = *list.add_devices();
+      out.set_id(SlotId(slot));
+      out.set_health(IsOffered(slot, inventory, slots) ? "Healthy" : "Unhealthy");
+    }
+  }
+  return list;
+}
+
+absl::StatusOr<plugin::PreferredAllocationResponse> Prefer(
+    const plugin::PreferredAllocationRequest& request) {
+  plugin::PreferredAllocationResponse response;
+  for (const auto& container : request.container_requests()) {
+    ASSIGN_OR_RETURN(const SlotSet free, ReadIds(container.available_deviceids()));
+    ASSIGN_OR_RETURN(const SlotSet required, ReadIds(container.must_include_deviceids()));
+    if (container.allocation_size() < 0)
+      return absl::InvalidArgumentError(
+          absl::StrCat("a request for ", container.allocation_size(), " slots"));
+    auto& out = *response.add_container_responses();
+    for (const Slot& slot : PreferredSlots(free, required, static_cast<size_t>(container.allocation_size())))
+      out.add_deviceids(SlotId(slot));
+  }
+  return response;
+}
+
+absl::StatusOr<plugin::AllocateResponse> Allocate(DevicePlugin& owner,
+                                                  const plugin::AllocateRequest& request) {
+  std::vector<SlotSet> containers;
+  for (const auto& container : request.container_requests()) {
+    ASSIGN_OR_RETURN(SlotSet slots, ReadIds(container.devices_ids()));
+    containers.push_back(std::move(slots));
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> doors, owner.Allocate(containers));
+  plugin::AllocateResponse response;
+  for (const std::string& door : doors) {
+    // A mount, which every container runtime knows, and not a CDI device. It has no options nosuid, nodev and
+    // noexec, which the API lacks; the folder has only sockets.
+    plugin::Mount& mount = *response.add_container_responses()->add_mounts();
+    mount.set_container_path(kMountedFolder);
+    mount.set_host_path(door);
+    mount.set_read_only(true);
+  }
+  return response;
+}
+
+std::string IdsText(const plugin::AllocateRequest& request) {
+  std::vector<std::string> ids;
+  for (const auto& container : request.container_requests())
+    ids.insert(ids.end(), container.devices_ids().begin(), container.devices_ids().end());
+  return PrintableText(absl::StrJoin(ids, ","), 320);
+}
+
+}  // namespace
+
+DevicePluginServer::DevicePluginServer(Parts parts) : parts_(std::move(parts)) {}
+
+bool DevicePluginServer::IsReachable() const {
+  const std::optional<FileIdentity> now = IdentityOf(parts_.socket);
+  return now && identity_ && now->IsSameFile(*identity_);
+}
+
+void DevicePluginServer::ListAndWatch(remote::ServerCall& call) {
+  ++watches_;
+  Inventory seen = parts_.inventory->Current();
+  while (!call.IsCancelled() && call.Write(BytesOf(ListOf(seen, parts_.slots)))) {
+    Inventory now = seen;
+    while (!call.IsCancelled() && now == seen) now = parts_.inventory->WaitForChange(seen, kWatchPause);
+    seen = std::move(now);
+  }
+  --watches_;
+}
+
+void DevicePluginServer::AddMethods() {
+  const std::string service = kService;
+  AddUnary<plugin::Empty, plugin::DevicePluginOptions>(*calls_, service + "GetDevicePluginOptions",
+                                                       [](const plugin::Empty&) {
+                                                         plugin::DevicePluginOptions options;
+                                                         options.set_get_preferred_allocation_available(true);
+                                                         return options;
+                                                       });
+  calls_->AddMethod(service + "ListAndWatch", [this](remote::ServerCall& call) {
+    grpc::ByteBuffer request;
+    call.Read(request);
+    ListAndWatch(call);
+    return grpc::Status::OK;
+  });
+  AddUnary<plugin::PreferredAllocationRequest, plugin::PreferredAllocationResponse>(
+      *calls_, service + "GetPreferredAllocation", Prefer);
+  AddUnary<plugin::AllocateRequest, plugin::AllocateResponse>(
+      *calls_, service + "Allocate", [this](const plugin::AllocateRequest& request) {
+        const auto began = std::chrono::steady_clock::now();
+        auto response = Allocate(*parts_.plugin, request);
+        const auto took = std::chrono::steady_clock::now() - began;
+        const absl::Status& status = response.status();
+        const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(took).count();
+        parts_.counters->AddCall(kDevicePluginEngine, "allocate",
+                                 status.ok() ? "ok" : absl::StatusCodeToString(status.code()), took);
+        if (status.ok())
+          spdlog::info("allocate engine=device-plugin slots={} ms={}", IdsText(request), ms);
+        else
+          spdlog::warn("allocate_failed engine=device-plugin slots={} ms={} reason=\"{}\"", IdsText(request),
+                       ms, std::string(status.message()));
+        return response;
+      });
+  AddUnary<plugin::PreStartContainerRequest, plugin::PreStartContainerResponse>(
+      *calls_, service + "PreStartContainer",
+      [](const plugin::PreStartContainerRequest&) { return plugin::PreStartContainerResponse(); });
+}
+
+absl::Status DevicePluginServer::Serve() {
+  RETURN_IF_ERROR(CheckThreadsLeft(kGrpcThreads, "gRPC"));
+  RETURN_IF_ERROR(MakeFolder(std::filesystem::path(parts_.socket).parent_path()));
+  grpc::ServerBuilder builder;
+  calls_ = std::make_unique<remote::CallServer>(builder, kMaxCalls);
+  AddMethods();
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.AddListeningPort("unix:" + parts_.socket, grpc::InsecureServerCredentials());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) return absl::UnavailableError(absl::StrCat("cannot listen at ", parts_.socket));
+  RETURN_IF_ERROR(calls_->Start());
+  chmod(parts_.socket.c_str(), 0600);
+  identity_ = IdentityOf(parts_.socket);
+  spdlog::info("serving engine=device-plugin socket={}", parts_.socket);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<DevicePluginServer>> DevicePluginServer::Start(Parts parts) {
+  std::unique_ptr<DevicePluginServer> server(new DevicePluginServer(std::move(parts)));
+  RETURN_IF_ERROR(server->Serve());
+  return server;
+}
+
+DevicePluginServer::~DevicePluginServer() {
+  if (server_ != nullptr) calls_->Stop(*server_, std::chrono::milliseconds(0));
+}
+
+}  // namespace xpud::agent::kubernetes

@@ -1,0 +1,64 @@
+#include "deploy/agent/kubernetes/pod_resources.h"
+
+#include <sys/stat.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "deploy/agent/kubelet/pod_resources.grpc.pb.h"
+#include "deploy/agent/kubelet/pod_resources.pb.h"
+#include "deploy/agent/kubernetes/kubelet_call.h"
+#include "deploy/agent/kubernetes/names.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::agent::kubernetes {
+namespace {
+
+namespace kubelet = ::v1;
+
+// How long a kubelet may need to hear of its pods from the API server.
+constexpr std::chrono::seconds kKubeletStart{30};
+
+// Whether the kubelet made its socket a while ago. After the clock was set back, it did not: claims stay
+// longer.
+bool HasRunAWhile(const std::string& socket) {
+  struct stat info = {};
+  if (stat(socket.c_str(), &info) != 0) return false;
+  const auto made = std::chrono::system_clock::from_time_t(info.st_mtim.tv_sec);
+  return std::chrono::system_clock::now() - made >= kKubeletStart;
+}
+
+SlotSet SlotsOf(const kubelet::ContainerResources& container) {
+  SlotSet slots;
+  for (const kubelet::ContainerDevices& devices : container.devices()) {
+    if (devices.resource_name() != kSlotResource) continue;
+    for (const std::string& id : devices.device_ids())
+      if (const auto slot = ReadSlotId(id)) slots.insert(*slot);
+  }
+  return slots;
+}
+
+}  // namespace
+
+PodResources::PodResources(const std::string& kubelet)
+    : socket_(absl::StrCat(kubelet, "/pod-resources/kubelet.sock")) {}
+
+absl::StatusOr<PodResources::Look> PodResources::List() const {
+  Look look;
+  look.is_complete = HasRunAWhile(socket_);  // before the call: a kubelet that starts meanwhile may answer it
+  ASSIGN_OR_RETURN(const kubelet::ListPodResourcesResponse list,
+                   (CallKubelet<kubelet::PodResourcesLister>(socket_, kubelet::ListPodResourcesRequest(),
+                                                             &kubelet::PodResourcesLister::Stub::List)));
+  look.is_complete = look.is_complete && HasRunAWhile(socket_);
+  for (const kubelet::PodResources& pod : list.pod_resources()) {
+    for (const kubelet::ContainerResources& container : pod.containers()) {
+      SlotSet slots = SlotsOf(container);
+      if (!slots.empty())
+        look.containers.push_back({pod.namespace_(), pod.name(), container.name(), std::move(slots)});
+    }
+  }
+  return look;
+}
+
+}  // namespace xpud::agent::kubernetes

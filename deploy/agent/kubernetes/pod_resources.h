@@ -1,0 +1,35 @@
+// Asks the kubelet which containers have which slots. Thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "deploy/agent/kubernetes/slots.h"
+
+namespace xpud::agent::kubernetes {
+
+struct ContainerSlots {
+  std::string name_space, pod, container;
+  SlotSet slots;  // not empty
+};
+
+class PodResources {
+ public:
+  // `kubelet`: the kubelet's folder.
+  explicit PodResources(const std::string& kubelet);
+
+  struct Look {
+    std::vector<ContainerSlots> containers;
+    // Whether a container that is not listed has ended. A kubelet that has just started does not know all its
+    // pods yet.
+    bool is_complete = false;
+  };
+  // Blocks for at most kKubeletTimeout. Returns an error if the kubelet does not answer.
+  absl::StatusOr<Look> List() const;
+
+ private:
+  const std::string socket_;
+};
+
+}  // namespace xpud::agent::kubernetes
