@@ -34,7 +34,8 @@ using Clock = std::chrono::system_clock;
 namespace messages = xpud::slurm::v1;
 
 constexpr int kFailure = 1, kUsageError = 2;
-constexpr std::chrono::seconds kPrologTime{15}, kEpilogTime{10};
+// With the time of scontrol, the prolog takes less than 20 s.
+constexpr std::chrono::seconds kPrologTime{11}, kEpilogTime{10};
 constexpr std::chrono::milliseconds kRetryPause{300};
 constexpr size_t kMaxNote = 1500;
 constexpr char kUsage[] =
@@ -68,7 +69,8 @@ absl::StatusOr<Options> ParseOptions(int argc, char** argv) {
                                : word == "--scontrol" ? &options.scontrol
                                                       : nullptr;
     if (value != nullptr) {
-      if (++i == argc || argv[i][0] != '/')
+      ++i;
+      if (i == argc || argv[i][0] != '/')
         return absl::InvalidArgumentError(absl::StrCat(word, " needs an absolute path; see --help"));
       *value = argv[i];
     } else if (word == "--help" || word == "--version") {
