@@ -19,8 +19,9 @@ std::string MetricsText(const MetricsSnapshot& snapshot, telemetry::Format forma
   out.Begin(
       {"xpud_agent_claims", kGauge, telemetry::Scale::kOne, "Claims that the agent has made, by engine."});
   for (const auto& [engine, count] : snapshot.claims) out.Add(LabelsText({{"engine", engine}}), count);
-  out.Begin({"xpud_agent_call_seconds", kHistogram, telemetry::Scale::kNanoseconds,
-             "How long calls of engines took: prepare and unprepare, grant, renew and return."});
+  out.Begin(
+      {"xpud_agent_call_seconds", kHistogram, telemetry::Scale::kNanoseconds,
+       "How long calls of engines took: prepare and unprepare, grant, renew and return, begin and end."});
   for (const auto& [key, times] : snapshot.counters.calls)
     out.AddHistogram({{"engine", key.first}, {"action", key.second}}, times.counts(), times.sum_ns());
   out.Begin({"xpud_agent_refusals_total", kCounter, telemetry::Scale::kOne,

@@ -7,7 +7,6 @@
 //
 // What a task gets is in the job's note, a file that the prolog has written (xpud_slurm.cc), and which only
 // root can write. Nothing in the user's environment counts.
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -17,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -122,17 +120,17 @@ static const char* After(const char* argument, const char* name) {
 
 // Reads an argument of plugstack.conf. Returns false if it is not allowed.
 static bool ReadArgument(const char* argument) {
-  const char* value = NULL;
-  if ((value = After(argument, "max_class=")) != NULL) {
-    const int found = ClassOf(value);
+  const char* const class_name = After(argument, "max_class=");
+  if (class_name != NULL) {
+    const int found = ClassOf(class_name);
     if (found >= 0) best_class = found;
     return found >= 0;
   }
-  if ((value = After(argument, "max_memory_per_share=")) != NULL)
-    return ParseSize(value, &max_memory_per_share);
-  if ((value = After(argument, "notes=")) != NULL)
-    return value[0] == '/' && snprintf(notes, sizeof(notes), "%s", value) < (int)sizeof(notes);
-  return false;
+  const char* const memory = After(argument, "max_memory_per_share=");
+  if (memory != NULL) return ParseSize(memory, &max_memory_per_share);
+  const char* const folder = After(argument, "notes=");
+  return folder != NULL && folder[0] == '/' &&
+         snprintf(notes, sizeof(notes), "%s", folder) < (int)sizeof(notes);
 }
 
 static bool IsSubmission(void) {
@@ -272,18 +270,19 @@ int slurm_spank_task_init_privileged(spank_t spank, int count, char** arguments)
   if (!ReadNote(job, text, sizeof(text))) return -1;
   char* rest = text + strcspn(text, "\n");
   if (*rest == '\n') *rest++ = '\0';
-  const char* value = NULL;
   // Without a note no prolog has run: this is no node of xpud, unless other jobs have notes.
   if (text[0] == '\0' && access(notes, F_OK) == 0)
-    slurm_spank_log("xpud: no prolog has run for job %u on this node, so that it has no part of a device", job);
+    slurm_spank_log("xpud: no prolog has run for job %u on this node, so that it has no part of a device",
+                    job);
   if (text[0] == '\0' || strcmp(text, "none") == 0) return MountEmpty() ? ESPANK_SUCCESS : -1;
-  if ((value = After(text, "claim ")) != NULL) {
-    if (!MountClaim(value)) return -1;
+  const char* const folder = After(text, "claim ");
+  if (folder != NULL) {
+    if (!MountClaim(folder)) return -1;
     PrintWarnings(spank, rest);
     return ESPANK_SUCCESS;
   }
-  value = After(text, "failed ");
+  const char* const reason = After(text, "failed ");
   slurm_error("xpud: job %u has no part of a device on this node: %s", job,
-              value != NULL ? value : "unknown note");
+              reason != NULL ? reason : "its note is unknown");
   return -1;
 }

@@ -7,11 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -33,7 +34,8 @@ using Clock = std::chrono::system_clock;
 namespace messages = xpud::slurm::v1;
 
 constexpr int kFailure = 1, kUsageError = 2;
-constexpr std::chrono::seconds kPrologTime{15}, kEpilogTime{10};
+// With the time of scontrol, the prolog takes less than 20 s.
+constexpr std::chrono::seconds kPrologTime{11}, kEpilogTime{10};
 constexpr std::chrono::milliseconds kRetryPause{300};
 constexpr size_t kMaxNote = 1500;
 constexpr char kUsage[] =
@@ -67,7 +69,8 @@ absl::StatusOr<Options> ParseOptions(int argc, char** argv) {
                                : word == "--scontrol" ? &options.scontrol
                                                       : nullptr;
     if (value != nullptr) {
-      if (++i == argc || argv[i][0] != '/')
+      ++i;
+      if (i == argc || argv[i][0] != '/')
         return absl::InvalidArgumentError(absl::StrCat(word, " needs an absolute path; see --help"));
       *value = argv[i];
     } else if (word == "--help" || word == "--version") {
@@ -113,19 +116,25 @@ class Agent {
       const grpc::Status status = (stub_.get()->*method)(&context, request, response);
       if (status.ok()) return absl::OkStatus();
       const bool is_lost = status.error_code() == grpc::StatusCode::UNAVAILABLE;
-      if (is_lost && (!is_first || may_retry()) && Clock::now() + kRetryPause < end_) {
-        std::this_thread::sleep_for(kRetryPause);
-        continue;
-      }
-      return absl::Status(
-          static_cast<absl::StatusCode>(status.error_code()),
-          is_lost || status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED
-              ? absl::StrCat("xpud-node-agent does not answer at ", socket_, ": ", status.error_message())
-              : status.error_message());
+      if (!is_lost || (is_first && !may_retry()) || Clock::now() + kRetryPause >= end_)
+        return Explained(status);
+      std::this_thread::sleep_for(kRetryPause);
     }
   }
 
  private:
+  absl::Status Explained(const grpc::Status& status) const {
+    std::string text = status.error_message();
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+        status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      text = absl::StrCat("xpud-node-agent does not answer at ", socket_, ": ", text);
+    } else if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+      text = absl::StrCat("xpud-node-agent does not serve Slurm at ", socket_, " for uid ", geteuid(),
+                          "; run this as root, and set slurm: enabled: true in agent.yaml");
+    }
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()), text);
+  }
+
   const std::string socket_;
   const Clock::time_point end_;
   const std::unique_ptr<messages::Slurm::Stub> stub_;
@@ -158,18 +167,22 @@ absl::Status Prolog(const Options& options) {
   request.set_class_(PrintableText(Variable("SPANK_XPUD_CLASS"), 80));
   messages::BeginResponse response;
   Agent agent(options.socket, Clock::now() + kPrologTime);
-  // A job without a share must not wait for an agent, nor fail for want of it.
-  bool has_no_share = false;
-  const absl::Status begun = agent.Call(&messages::Slurm::Stub::Begin, request, &response, [&] {
-    const Jobs jobs({.scontrol = options.scontrol, .squeue = "", .node = Variable("SLURMD_NODENAME")});
-    const absl::StatusOr<Job> asked = jobs.Ask(job);
-    has_no_share = asked.ok() && asked->share == 0;
-    return !has_no_share;
-  });
+  // A job without a share neither waits for an agent nor fails for want of one.
+  std::optional<bool> needs_none;
+  const auto may_need_claim = [&] {
+    if (!needs_none) {
+      const Jobs jobs({.scontrol = options.scontrol, .squeue = "", .node = Variable("SLURMD_NODENAME")});
+      const absl::StatusOr<Job> asked = jobs.Ask(job);
+      needs_none = asked.ok() && asked->share == 0;
+    }
+    return !*needs_none;
+  };
+  const absl::Status begun = agent.Call(&messages::Slurm::Stub::Begin, request, &response, may_need_claim);
   if (begun.ok()) return WriteNote(options, job, NoteOf(response));
-  if (has_no_share) return WriteNote(options, job, "none\n");
-  std::fprintf(stderr, "xpud-slurm: job %u has no claim: %s\n", job, std::string(begun.message()).c_str());
-  return WriteNote(options, job, absl::StrCat("failed ", PrintableText(std::string(begun.message())), "\n"));
+  if (!may_need_claim()) return WriteNote(options, job, "none\n");
+  const std::string reason = PrintableText(std::string(begun.message()));
+  std::fprintf(stderr, "xpud-slurm: job %u has no claim: %s\n", job, reason.c_str());
+  return WriteNote(options, job, absl::StrCat("failed ", reason, "\n"));
 }
 
 // Never fails for want of the agent: it deletes the claims of jobs that have gone when it is back.

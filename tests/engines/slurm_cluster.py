@@ -75,7 +75,7 @@ SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
 SchedulerType=sched/backfill
-SchedulerParameters=bf_interval=1,bf_hetjob_immediate,sched_interval=1,batch_sched_delay=0,sched_min_interval=0
+SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0,sched_min_interval=0
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 MinJobAge=300

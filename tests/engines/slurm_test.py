@@ -81,12 +81,6 @@ class ShareTest(SlurmTest):
         done = self.slurm.try_ask("srun", "--gres=xpud:5", "bash", "-c", f"{WORKS}; {CONNECT} /run/xpud/xpud.sock", user=True)
         self.assertIn("connected", done.stdout, done.stderr)
 
-    def test_the_components_of_a_heterogeneous_job_have_claims_each(self):
-        job = self.slurm.submit(f"srun --het-group=0 {WORKS} && srun --het-group=1 {WORKS} && echo worked; sleep 300",
-                                "--gres=xpud:11", ":", "--gres=xpud:22")
-        wait_until(lambda: sorted(claim["weight"] for claim in self.claims().values()) == [11, 22], 20, lambda: str(self.claims()))
-        wait_until(lambda: "worked" in self.slurm.output(job), 40, lambda: self.slurm.output(job))
-
     def test_a_requeued_job_has_a_claim_again(self):
         job = self.slurm.submit(f"echo began; {WORKS} && echo worked; sleep 300", "--gres=xpud:25", "--requeue", "--open-mode=append", "--xpud-memory=64MiB")
         self.claim_of(job)
@@ -164,7 +158,7 @@ class HostileTest(SlurmTest):
         for action in ("prolog", "epilog"):
             done = subprocess.run([BINARIES / "xpud-slurm", action, "--notes", "/tmp/xpud-slurm-notes"], user=USER.pw_uid, group=USER.pw_gid, extra_groups=[],
                                   capture_output=True, text=True, cwd="/", env={"SLURM_JOB_ID": "77", "SLURM_JOB_UID": "0"})
-            self.assertIn("unimplemented", done.stderr.lower() + done.stdout.lower(), done)
+            self.assertIn(f"does not serve Slurm at /run/xpud-agent/agent.sock for uid {USER.pw_uid}", done.stderr)
 
 
 class KillTest(SlurmTest):
@@ -174,8 +168,9 @@ class KillTest(SlurmTest):
         before = [self.claim_of(each) for each in (job, other)]
         self.slurm.kill("slurmd")
         self.slurm.end_steps(job)
+        self.slurm.ask("scancel", job)
         self.slurm.start_slurmd()
-        wait_until(lambda: list(self.claims()) == [f"slurm-{other}"], 60, lambda: f"{list(self.claims())} {self.slurm.state(job)}")
+        wait_until(lambda: list(self.claims()) == [f"slurm-{other}"], 30, lambda: f"{list(self.claims())} {self.slurm.state(job)}")
         self.assertEqual(self.claim_of(other)["door"], before[1]["door"])
         self.assertEqual(self.slurm.state(other), "RUNNING")
 

@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-SOURCES = {".h", ".cc", ".inc"}
+SOURCES = {".h", ".c", ".cc", ".inc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
 # Our folders: an include that starts with one of these is looked up in the rules.
@@ -23,6 +23,7 @@ FENCED = {
     "torch/": "PyTorch", "ATen/": "PyTorch", "c10/": "PyTorch", "Python.h": "Python", "cuda.h": "CUDA",
     "openssl/": "OpenSSL", "spdlog/": "spdlog", "yaml-cpp/": "yaml-cpp", "absl/synchronization/": "absl::Mutex",
     "curl/": "libcurl", "nlohmann/": "nlohmann/json", "slurm/": "Slurm", "deploy/agent/kubelet/": "gRPC", "deploy/agent/grants/grants.pb.h": "gRPC", "deploy/agent/grants/grants.grpc.pb.h": "gRPC",
+    "deploy/agent/slurm/slurm.pb.h": "gRPC", "deploy/agent/slurm/slurm.grpc.pb.h": "gRPC",
 }
 
 
@@ -90,6 +91,9 @@ RULES = (
     Rule("deploy/agent/core/", ("deploy/agent/core/", "sdk/control/", "proto/"), ("gRPC", "spdlog")),
     Rule("deploy/agent/grants/", ("deploy/agent/core/", "deploy/agent/grants/", *VALUES, "proto/"), ("gRPC", "spdlog")),
     Rule("deploy/agent/kubernetes/", ("deploy/agent/core/", "deploy/agent/kubernetes/", "deploy/agent/kubelet/", "proto/"), ("gRPC", "spdlog", "libcurl", "nlohmann/json")),
+    Rule("deploy/agent/slurm/", ("deploy/agent/core/", "deploy/agent/grants/", "deploy/agent/slurm/", "daemon/config/byte_size.h", "sdk/control/", "proto/"), ("gRPC", "spdlog")),
+    # Programs that Slurm runs, and its plugin.
+    Rule("deploy/slurm/", ("deploy/agent/core/replace_file.h", "deploy/agent/slurm/", "proto/"), ("gRPC", "Slurm")),
     Rule("tools/", ("sdk/client/", "sdk/control/", "xpud/", "proto/", "tools/", "daemon/config/"), ("gRPC",)),
     Rule("tests/fuzz/", ("proto/", "sdk/client/", "kernels/", "drivers/", "daemon/", "deploy/agent/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),
     Rule("tests/engines/", ("deploy/agent/", "proto/", "sdk/", "xpud/", "tests/"), ("gRPC",)),

@@ -168,10 +168,11 @@ class Door::Connection final : public grants::v1::Grants::CallbackService, publi
                        .turns = &door_.turns_,
                        .user = caller_.uid,
                        .pace = IsPrivileged(caller_.uid) ? Turns::Pace::kUnlimited : Turns::Pace::kLimited};
-    return Answer(context, call, [=, this] {
+    return Answer(context, call, [=, this]() -> absl::Status {
       absl::StatusOr<Response> answer = (door_.desk_.*method)(caller_, *request);
-      if (answer.ok()) *response = *std::move(answer);
-      return answer.status();
+      RETURN_IF_ERROR(answer.status());
+      *response = *std::move(answer);
+      return absl::OkStatus();
     });
   }
   absl::Status TakeCall() {

@@ -28,7 +28,7 @@ std::string ClassOf(const std::string& asked, const std::string& best, std::vect
     warnings.push_back(absl::StrCat("class \"", PrintableText(asked, kMaxShown),
                                     "\" is none of realtime, interactive, batch; the default is used"));
   }
-  const std::string wanted = is_known ? asked : kDefaultClass;
+  std::string wanted = is_known ? asked : kDefaultClass;
   if (RankOf(wanted) >= RankOf(best)) return wanted;
   if (is_known) warnings.push_back(absl::StrCat("class ", wanted, " is limited to ", best));
   return best;

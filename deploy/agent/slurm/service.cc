@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "deploy/agent/slurm/slurm.grpc.pb.h"
+#include "proto/base/status_macros.h"
 
 namespace xpud::agent::slurm {
 namespace {
@@ -36,10 +37,11 @@ class Service final : public messages::Slurm::CallbackService {
                               .turns = &engine_.turns(),
                               .user = request->job_id(),
                               .pace = Turns::Pace::kUnlimited};
-    return calls_.Answer(context, call, [=, this] {
+    return calls_.Answer(context, call, [=, this]() -> absl::Status {
       absl::StatusOr<Response> answer = (engine_.*method)(*request);
-      if (answer.ok()) *response = *std::move(answer);
-      return answer.status();
+      RETURN_IF_ERROR(answer.status());
+      *response = *std::move(answer);
+      return absl::OkStatus();
     });
   }
 

@@ -44,6 +44,7 @@ Slurm::~Slurm() {
     wake_.NotifyAll();
   }
   if (suspended_.joinable()) suspended_.join();
+  if (turns_ != nullptr) turns_->End();
 }
 
 void Slurm::Remember(uint32_t job, std::optional<v1::Claim> claim) {
