@@ -247,6 +247,21 @@ class RecoveryTest(Dra):
         wait_until(lambda: len(self.files()) == 1, 10, "one file")
         self.assertGreaterEqual(self.agent.metrics()['xpud_agent_corrections_total{engine="kubernetes",what="claim_deleted"}'], 2)
 
+    def test_a_claim_that_nobody_has_reserved_is_removed(self):
+        name = self.claim()
+        item = self.api.all("resourceclaims")[0]
+        item["status"]["reservedFor"] = [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "group", "uid": "uid-of-group"}]
+        self.api.put("resourceclaims", item)
+        self.kubelet.must_prepare(name)
+        self.api.asked()
+        self.reconcile()
+        wait_until(lambda: ("get", "resourceclaims", name["name"]) in self.api.asked(), 10, "a reconciliation")
+        self.assertEqual((len(self.claims()), len(self.files())), (1, 1), "not only pods reserve claims")
+        item["status"]["reservedFor"] = []
+        self.api.put("resourceclaims", item)
+        self.reconcile()
+        wait_until(lambda: not self.claims() and not self.files(), 10, "nothing")
+
     def test_files_lost_at_a_reboot_are_written_anew(self):
         name = self.claim()
         ids = self.kubelet.must_prepare(name)

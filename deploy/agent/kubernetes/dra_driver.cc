@@ -54,7 +54,7 @@ absl::StatusOr<std::optional<Allocation>> DraDriver::Ask(const ClaimName& name) 
   // It was created anew, or is not allocated any more.
   if (absl::IsFailedPrecondition(allocation.status())) return std::nullopt;
   RETURN_IF_ERROR(allocation.status());
-  if (allocation->pods.empty()) return std::nullopt;
+  if (!allocation->reserved) return std::nullopt;
   return std::optional(*std::move(allocation));
 }
 
@@ -106,12 +106,14 @@ absl::Status DraDriver::Unprepare(const ClaimName& name) {
 
 // The lists were read before. What calls of the kubelet have changed since is known all the same: what they
 // removed has a tombstone, and what they made is found as it should be.
-absl::Status DraDriver::ReconcileOne(const ClaimName& name, const v1::Claim* claim) {
+absl::Status DraDriver::ReconcileOne(const ClaimName& name, const v1::Claim* claim, absl::Status& away) {
   RETURN_IF_ERROR(CheckName(name));
   ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, parts_.keeper->Acquire(KeyOf(name.uid)));
   const absl::StatusOr<CdiClaim> file = parts_.files->Read(name.uid);
   Counters& counters = parts_.keeper->counters();
-  absl::StatusOr<std::optional<Allocation>> wanted = Ask(name);
+  using Wanted = absl::StatusOr<std::optional<Allocation>>;
+  Wanted wanted = away.ok() ? Ask(name) : Wanted(away);
+  if (absl::IsUnavailable(wanted.status())) away = wanted.status();
   if (parts_.tombstones->Contains(name.uid)) wanted = std::nullopt;
   if (wanted.ok() && !wanted->has_value()) {
     spdlog::info("removed engine=kubernetes claim={}/{} uid={} reason=\"nobody on this node has it\"",
@@ -174,7 +176,8 @@ absl::Status DraDriver::Reconcile(const std::vector<v1::Claim>& claims) {
   } else {
     all.Update(files.status());
   }
-  for (const auto& [uid, each] : found) all.Update(ReconcileOne(each.name, each.claim));
+  absl::Status away;  // why the API server does not answer: it is asked once, not for each claim
+  for (const auto& [uid, each] : found) all.Update(ReconcileOne(each.name, each.claim, away));
   return all;
 }
 

@@ -65,12 +65,13 @@ class DraDriver final : public Engine {
   absl::StatusOr<std::optional<Allocation>> Ask(const ClaimName& name);
   absl::StatusOr<Prepared> Make(const ClaimKeeper::Hold& hold, const Allocation& allocation);
   absl::Status Remove(const ClaimKeeper::Hold& hold, const std::string& uid);
-  // `claim`: the daemon's; null if it has none.
   // Writes the file, and has the condition say whether that can be done.
   absl::Status Write(const CdiClaim& file);
   // Removes a file that tells nothing and that belongs to no claim.
   absl::Status Mend(const CdiFiles::Unreadable& file, bool has_claim);
-  absl::Status ReconcileOne(const ClaimName& name, const v1::Claim* claim);
+  // `claim`: the daemon's; null if it has none. `away`: why the API server does not answer, which is set when
+  // that is found; then it is not asked.
+  absl::Status ReconcileOne(const ClaimName& name, const v1::Claim* claim, absl::Status& away);
 
   const Parts parts_;
 };

@@ -73,6 +73,7 @@ absl::Status ReadIdentity(const Json& claim, std::string_view uid, Allocation& a
 
 absl::Status ReadPods(const Json& status, Allocation& allocation) {
   ASSIGN_OR_RETURN(const Json::array_t* consumers, ArrayAt(status, "reservedFor", "status", kMaxPods));
+  allocation.reserved = !consumers->empty();
   for (const Json& consumer : *consumers) {
     if (TextMember(consumer, "resource") != "pods" || !TextMember(consumer, "apiGroup").empty()) continue;
     Allocation::Pod pod;

@@ -27,6 +27,7 @@ struct Allocation {
 
   std::string name_space, name, uid;
   std::vector<Pod> pods;  // for which the claim is reserved
+  bool reserved = false;  // for these, or for consumers of other kinds
   std::vector<Result> results;
   // Of each of its devices.
   uint32_t share = 0;  // 1 to 100
