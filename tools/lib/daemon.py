@@ -46,8 +46,10 @@ class Daemon:
 
     def ask(self, *arguments: str) -> str:
         """Returns what xpuctl prints."""
-        return subprocess.run([self._xpuctl, "--address", self.address, *arguments], check=True, capture_output=True, text=True,
-                              timeout=30).stdout
+        done = subprocess.run([self._xpuctl, "--address", self.address, *arguments], capture_output=True, text=True, timeout=30)
+        if done.returncode != 0:
+            raise RuntimeError(f"xpuctl {' '.join(arguments)} exited with {done.returncode}: {done.stderr}")
+        return done.stdout
 
     def devices(self) -> list[dict]:
         return json.loads(self.ask("devices", "-o", "json"))["devices"]
