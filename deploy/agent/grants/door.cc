@@ -40,6 +40,9 @@ constexpr int kIdleMs = 300'000;
 // What gRPC starts with the first server. It aborts if it cannot start a thread.
 constexpr int kThreadsOfGrpc = 24;
 
+// Root and the agent's own user have no limits of users.
+bool IsOperator(uint32_t uid) { return uid == 0 || uid == geteuid(); }
+
 std::string ResultOf(const absl::Status& status) {
   return status.ok() ? "ok" : absl::StatusCodeToString(status.code());
 }
@@ -160,12 +163,11 @@ class Door::Connection final : public grants::v1::Grants::CallbackService, publi
   template <typename Request, typename Response, typename Method>
   grpc::ServerUnaryReactor* AnswerGrants(grpc::CallbackServerContext& context, const char* action,
                                          const Request* request, Response* response, Method method) {
-    const bool limited = caller_.uid != 0 && caller_.uid != geteuid();
     const Call call = {.engine = kGrantsEngine,
                        .action = action,
                        .turns = &door_.turns_,
                        .user = caller_.uid,
-                       .pace = limited ? Turns::Pace::kLimited : Turns::Pace::kUnlimited};
+                       .pace = IsOperator(caller_.uid) ? Turns::Pace::kUnlimited : Turns::Pace::kLimited};
     return Answer(context, call, [=, this]() -> absl::Status {
       absl::StatusOr<Response> answer = (door_.desk_.*method)(caller_, *request);
       RETURN_IF_ERROR(answer.status());
@@ -254,15 +256,27 @@ void Door::AcceptSome() {
   }
 }
 
+absl::Status Door::CheckRoomFor(uint32_t uid) const {
+  const auto count = [&](auto counts) {
+    return static_cast<size_t>(std::ranges::count_if(
+        connections_, [&](const auto& each) { return counts(each.second->caller().uid); }));
+  };
+  const size_t of_user = count([&](uint32_t each) { return each == uid; });
+  if (IsOperator(uid)) {
+    if (of_user < kMaxConnectionsOfOperator) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "uid ", uid, " has ", of_user, " connections, and may have ", kMaxConnectionsOfOperator));
+  }
+  const size_t of_users = count([](uint32_t each) { return !IsOperator(each); });
+  if (of_user < kMaxConnectionsOfUser && of_users < kMaxConnections) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("uid ", uid, " has ", of_user, " connections, all users have ", of_users,
+                   "; a user may have ", kMaxConnectionsOfUser, ", all users ", kMaxConnections));
+}
+
 absl::Status Door::Admit(UniqueFd socket) {
   ASSIGN_OR_RETURN(Caller caller, CallerAt(socket.get()));
-  const auto of_user = static_cast<size_t>(std::ranges::count_if(
-      connections_, [&](const auto& each) { return each.second->caller().uid == caller.uid; }));
-  if (of_user >= kMaxConnectionsOfUser || connections_.size() >= kMaxConnections) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "uid ", caller.uid, " has ", of_user, " connections, all users have ", connections_.size(),
-        "; a user may have ", kMaxConnectionsOfUser, ", all users ", kMaxConnections));
-  }
+  RETURN_IF_ERROR(CheckRoomFor(caller.uid));
   UniqueFd copy(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) return DescriptorError("fcntl");
   auto connection = std::make_unique<Connection>(*this, std::move(caller), std::move(copy));
