@@ -34,8 +34,11 @@ using Clock = std::chrono::system_clock;
 namespace messages = xpud::slurm::v1;
 
 constexpr int kFailure = 1, kUsageError = 2;
-// With the time of scontrol, the prolog takes less than 20 s.
-constexpr std::chrono::seconds kPrologTime{11}, kEpilogTime{10};
+// Together with kScontrolTime less than 20 s.
+constexpr std::chrono::seconds kPrologTime{15}, kEpilogTime{10};
+constexpr std::chrono::seconds kScontrolTime{4};
+// How long calls are retried while the agent does not answer.
+constexpr std::chrono::seconds kPrologRetries = kPrologTime, kEpilogRetries{3};
 constexpr std::chrono::milliseconds kRetryPause{300};
 constexpr size_t kMaxNote = 1500;
 constexpr char kUsage[] =
@@ -101,13 +104,15 @@ absl::StatusOr<uint32_t> NumberIn(const char* name) {
 // The agent, at its socket.
 class Agent {
  public:
-  Agent(const std::string& socket, Clock::time_point end)
+  Agent(const std::string& socket, std::chrono::seconds time, std::chrono::seconds retries)
       : socket_(socket),
-        end_(end),
+        end_(Clock::now() + time),
+        retries_end_(Clock::now() + retries),
         stub_(messages::Slurm::NewStub(
             grpc::CreateChannel(absl::StrCat("unix:", socket), grpc::InsecureChannelCredentials()))) {}
 
-  // Retries, while the agent does not answer and `may_retry` says so after the first attempt, until the end.
+  // Retries, while the agent does not answer and `may_retry` says so after the first attempt, until the
+  // retries' end.
   template <typename Method, typename Request, typename Response, typename MayRetry>
   absl::Status Call(Method method, const Request& request, Response* response, MayRetry may_retry) {
     for (bool is_first = true;; is_first = false) {
@@ -116,7 +121,7 @@ class Agent {
       const grpc::Status status = (stub_.get()->*method)(&context, request, response);
       if (status.ok()) return absl::OkStatus();
       const bool is_lost = status.error_code() == grpc::StatusCode::UNAVAILABLE;
-      if (!is_lost || (is_first && !may_retry()) || Clock::now() + kRetryPause >= end_)
+      if (!is_lost || (is_first && !may_retry()) || Clock::now() + kRetryPause >= retries_end_)
         return Explained(status);
       std::this_thread::sleep_for(kRetryPause);
     }
@@ -125,8 +130,8 @@ class Agent {
  private:
   absl::Status Explained(const grpc::Status& status) const {
     std::string text = status.error_message();
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
-        status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    // A deadline may also be that of what the agent has waited for.
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE || Clock::now() >= end_) {
       text = absl::StrCat("xpud-node-agent does not answer at ", socket_, ": ", text);
     } else if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
       text = absl::StrCat("xpud-node-agent does not serve Slurm at ", socket_, " for uid ", geteuid(),
@@ -136,7 +141,7 @@ class Agent {
   }
 
   const std::string socket_;
-  const Clock::time_point end_;
+  const Clock::time_point end_, retries_end_;
   const std::unique_ptr<messages::Slurm::Stub> stub_;
 };
 
@@ -166,12 +171,15 @@ absl::Status Prolog(const Options& options) {
   request.set_memory(PrintableText(Variable("SPANK_XPUD_MEMORY"), 80));
   request.set_class_(PrintableText(Variable("SPANK_XPUD_CLASS"), 80));
   messages::BeginResponse response;
-  Agent agent(options.socket, Clock::now() + kPrologTime);
+  Agent agent(options.socket, kPrologTime, kPrologRetries);
   // A job without a share neither waits for an agent nor fails for want of one.
   std::optional<bool> needs_none;
   const auto may_need_claim = [&] {
     if (!needs_none) {
-      const Jobs jobs({.scontrol = options.scontrol, .squeue = "", .node = Variable("SLURMD_NODENAME")});
+      const Jobs jobs({.scontrol = options.scontrol,
+                       .squeue = "",
+                       .node = Variable("SLURMD_NODENAME"),
+                       .patience = kScontrolTime});
       const absl::StatusOr<Job> asked = jobs.Ask(job);
       needs_none = asked.ok() && asked->share == 0;
     }
@@ -191,9 +199,9 @@ absl::Status Epilog(const Options& options) {
   messages::EndRequest request;
   request.set_job_id(job);
   messages::EndResponse response;
-  Agent agent(options.socket, Clock::now() + kEpilogTime);
+  Agent agent(options.socket, kEpilogTime, kEpilogRetries);
   if (const absl::Status ended =
-          agent.Call(&messages::Slurm::Stub::End, request, &response, [] { return false; });
+          agent.Call(&messages::Slurm::Stub::End, request, &response, [] { return true; });
       !ended.ok())
     std::fprintf(stderr, "xpud-slurm: the claim of job %u may stay until the agent finds it: %s\n", job,
                  std::string(ended.message()).c_str());

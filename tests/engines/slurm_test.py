@@ -94,14 +94,21 @@ class ShareTest(SlurmTest):
         job = self.slurm.submit(RUNS, "--gres=xpud:25")
         self.wait_for_sessions(job, 1)
         self.slurm.ask("scontrol", "suspend", job)
-        wait_until(lambda: self.claim_of(job).get("paused"), 10, lambda: str(self.claims()))
+        wait_until(lambda: self.claim_of(job).get("paused"), 15, lambda: str(self.claims()))
         self.agent.stop(signal.SIGKILL)
         self.agent.start()
-        time.sleep(3)
+        time.sleep(5)
         self.assertTrue(self.claim_of(job)["paused"], "the next agent knows")
         self.slurm.ask("scontrol", "resume", job)
-        wait_until(lambda: not self.claim_of(job).get("paused"), 10, lambda: str(self.claims()))
+        wait_until(lambda: not self.claim_of(job).get("paused"), 15, lambda: str(self.claims()))
         self.assertNotIn("suspended", self.claim_of(job)["labels"])
+
+    def test_a_hundred_jobs_at_once_have_a_claim_each(self):
+        array = self.slurm.submit("sleep 300", "--gres=xpud:1", "--array=1-100")
+        wait_until(lambda: len(self.claims()) == 100, 60, lambda: str(len(self.claims())))
+        self.assertEqual({claim["time_least"] for claim in self.claims().values()}, {95})
+        self.slurm.ask("scancel", array)
+        wait_until(lambda: not self.claims(), 30, lambda: str(len(self.claims())))
 
 
 class HostileTest(SlurmTest):
@@ -213,6 +220,17 @@ class KillTest(SlurmTest):
             self.agent.start()
         self.assertIn("xpud-node-agent does not answer", self.slurm.output(job))
         self.assertNotIn("ran", self.slurm.output(job))
+
+    def test_a_controller_that_does_not_answer_the_agent_fails_the_job_alone(self):
+        scontrol = self.slurm.folder / "scontrol"
+        works = scontrol.read_text()
+        scontrol.write_text("#!/bin/sh\nexec sleep 300\n")
+        try:
+            job = self.slurm.submit("echo ran", "--gres=xpud:20")
+            self.slurm.wait_for(job, "FAILED")
+        finally:
+            scontrol.write_text(works)
+        self.assertIn("scontrol has not ended for 8000 ms", self.slurm.output(job))
 
     def test_more_than_the_daemon_can_guarantee_fails_the_job_alone(self):
         self.daemon.ask("claim", "create", "other", "--time", "50%..")

@@ -40,8 +40,8 @@ constexpr int kIdleMs = 300'000;
 // What gRPC starts with the first server. It aborts if it cannot start a thread.
 constexpr int kThreadsOfGrpc = 24;
 
-// Root and the agent's own user, whom nobody else may shut out.
-bool IsPrivileged(uint32_t uid) { return uid == 0 || uid == geteuid(); }
+// Root and the agent's own user have no limits of users.
+bool IsOperator(uint32_t uid) { return uid == 0 || uid == geteuid(); }
 
 std::string ResultOf(const absl::Status& status) {
   return status.ok() ? "ok" : absl::StatusCodeToString(status.code());
@@ -167,7 +167,7 @@ class Door::Connection final : public grants::v1::Grants::CallbackService, publi
                        .action = action,
                        .turns = &door_.turns_,
                        .user = caller_.uid,
-                       .pace = IsPrivileged(caller_.uid) ? Turns::Pace::kUnlimited : Turns::Pace::kLimited};
+                       .pace = IsOperator(caller_.uid) ? Turns::Pace::kUnlimited : Turns::Pace::kLimited};
     return Answer(context, call, [=, this]() -> absl::Status {
       absl::StatusOr<Response> answer = (door_.desk_.*method)(caller_, *request);
       RETURN_IF_ERROR(answer.status());
@@ -256,19 +256,27 @@ void Door::AcceptSome() {
   }
 }
 
+absl::Status Door::CheckRoomFor(uint32_t uid) const {
+  const auto count = [&](auto counts) {
+    return static_cast<size_t>(std::ranges::count_if(
+        connections_, [&](const auto& each) { return counts(each.second->caller().uid); }));
+  };
+  const size_t of_user = count([&](uint32_t each) { return each == uid; });
+  if (IsOperator(uid)) {
+    if (of_user < kMaxConnectionsOfOperator) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "uid ", uid, " has ", of_user, " connections, and may have ", kMaxConnectionsOfOperator));
+  }
+  const size_t of_users = count([](uint32_t each) { return !IsOperator(each); });
+  if (of_user < kMaxConnectionsOfUser && of_users < kMaxConnections) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("uid ", uid, " has ", of_user, " connections, all users have ", of_users,
+                   "; a user may have ", kMaxConnectionsOfUser, ", all users ", kMaxConnections));
+}
+
 absl::Status Door::Admit(UniqueFd socket) {
   ASSIGN_OR_RETURN(Caller caller, CallerAt(socket.get()));
-  const auto count = [&](auto is_counted) {
-    return static_cast<size_t>(std::ranges::count_if(
-        connections_, [&](const auto& each) { return is_counted(each.second->caller().uid); }));
-  };
-  const size_t of_user = count([&](uint32_t uid) { return uid == caller.uid; });
-  const size_t of_all = count([](uint32_t uid) { return !IsPrivileged(uid); });
-  if (of_user >= kMaxConnectionsOfUser || (of_all >= kMaxConnections && !IsPrivileged(caller.uid))) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("uid ", caller.uid, " has ", of_user, " connections, all users have ", of_all,
-                     "; a user may have ", kMaxConnectionsOfUser, ", all users ", kMaxConnections));
-  }
+  RETURN_IF_ERROR(CheckRoomFor(caller.uid));
   UniqueFd copy(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) return DescriptorError("fcntl");
   auto connection = std::make_unique<Connection>(*this, std::move(caller), std::move(copy));

@@ -56,6 +56,8 @@ class Door {
 
   // Root and the agent's user have connections beside those of all users.
   static constexpr size_t kMaxConnections = 64, kMaxConnectionsOfUser = 16;
+  // Of root, and of the agent's own user; beside the others. A hundred prologs of Slurm may run at once.
+  static constexpr size_t kMaxConnectionsOfOperator = 256;
   static constexpr int kMaxCalls = 4;  // at a time, on a connection
   static constexpr int kMaxMessage = 64 << 10;
 
@@ -77,6 +79,8 @@ class Door {
   void Run();
   void AcceptSome();
   absl::Status Admit(UniqueFd socket);
+  // Whether the user may have one more connection.
+  absl::Status CheckRoomFor(uint32_t uid) const;
   void HasRefused(const absl::Status& why);
   // Ends connections that have hung up and have no calls any more.
   void RemoveEnded();

@@ -206,14 +206,16 @@ absl::StatusOr<std::map<uint32_t, ListedJob>> ParseList(std::string_view text) {
 
 absl::StatusOr<Job> Jobs::Ask(uint32_t job) const {
   ASSIGN_OR_RETURN(const std::string text,
-                   RunCommand({options_.scontrol, "show", "job", "-d", "-o", absl::StrCat(job)}));
+                   RunCommand({options_.scontrol, "show", "job", "-d", "-o", absl::StrCat(job)},
+                              {.time = options_.patience}));
   return ParseJob(text, job, options_.node);
 }
 
 absl::StatusOr<std::map<uint32_t, ListedJob>> Jobs::List() const {
   ASSIGN_OR_RETURN(const std::string text, RunCommand({options_.squeue, "--noheader", "--all", "--states=all",
                                                        absl::StrCat("--nodelist=", options_.node),
-                                                       absl::StrCat("--format=", kJobFormat)}));
+                                                       absl::StrCat("--format=", kJobFormat)},
+                                                      {.time = options_.patience}));
   return ParseList(text);
 }
 

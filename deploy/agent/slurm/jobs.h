@@ -5,6 +5,7 @@
 // alone.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -45,8 +46,9 @@ bool HostListHas(std::string_view list, std::string_view host);
 class Jobs {
  public:
   struct Options {
-    std::string scontrol, squeue;  // paths
-    std::string node;              // this machine's name in Slurm
+    std::string scontrol, squeue;               // paths
+    std::string node;                           // this machine's name in Slurm
+    std::chrono::milliseconds patience{8'000};  // for each
   };
   explicit Jobs(Options options) : options_(std::move(options)) {}
 

@@ -35,7 +35,7 @@ class Slurm final : public Engine {
     Limits limits;
   };
   // How often the engine looks whether jobs are suspended, while jobs have claims.
-  static constexpr std::chrono::milliseconds kSuspendPeriod{2'000};
+  static constexpr std::chrono::milliseconds kSuspendPeriod{4'000};
 
   static absl::StatusOr<std::unique_ptr<Slurm>> Start(Options options);
   // Waits for calls that run. Leaves the claims in place.
