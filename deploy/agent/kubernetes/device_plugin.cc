@@ -181,7 +181,7 @@ absl::Status DevicePlugin::Miss(const v1::Claim& claim, Clock::time_point look) 
     if (known == known_.end()) return absl::OkStatus();  // deleted since the list was read
     std::optional<Clock::time_point>& since = known->second.missed_since;
     if (!since) since = look;
-    if (look - *since < kLeastBetweenLooks || claim.sessions() != 0) return absl::OkStatus();
+    if (look - *since < kMinBetweenLooks || claim.sessions() != 0) return absl::OkStatus();
   }
   spdlog::info("removed engine=device-plugin claim={} slots={} reason=\"no container has its slots\"",
                claim.key(), PrintableText(Label(claim, kSlotsLabel), kMaxLabel));

@@ -43,14 +43,14 @@ class DevicePlugin final : public Engine {
   std::string_view name() const override { return kDevicePluginEngine; }
   std::chrono::seconds period() const override { return kPeriod; }
   // Labels claims with the pods that have them, deletes those without one, and makes again what the daemon
-  // has lost. A claim is deleted when two looks at the list of containers, kLeastBetweenLooks apart, do not
+  // has lost. A claim is deleted when two looks at the list of containers, kMinBetweenLooks apart, do not
   // find its slots, and no session is open: PodResources does not list ordinary init containers.
   absl::Status Reconcile(const std::vector<v1::Claim>& claims) override;
 
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kPeriod{5};
-  static constexpr std::chrono::seconds kLeastBetweenLooks{3};  // the reconciliation may run at any time
+  static constexpr std::chrono::seconds kMinBetweenLooks{3};  // the reconciliation may run at any time
 
   struct Known {
     v1::Claim claim;                                // as it was last made or seen
