@@ -126,7 +126,7 @@ Inventory InventoryWatch::WaitForChange(const Inventory& seen, std::chrono::mill
   return inventory_;
 }
 
-void InventoryWatch::Put(Inventory inventory) {
+void InventoryWatch::Put(const Inventory& inventory) {
   {
     const MutexLock lock(mutex_);
     if (inventory == inventory_) return;
@@ -199,7 +199,7 @@ void InventoryWatch::Main() {
     if (status.ok()) continue;
     Inventory lost = Current();
     for (DeviceState& device : lost.devices) device.unhealthy = "the daemon does not answer";
-    Put(std::move(lost));
+    Put(lost);
     if (!Pause(kRetryPause)) return;
   }
 }

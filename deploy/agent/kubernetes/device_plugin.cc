@@ -59,6 +59,7 @@ v1::Claim WithoutAnswers(v1::Claim claim) {
   claim.clear_sessions();
   claim.clear_memory_bytes();
   claim.clear_busy_ns();
+  claim.clear_ends();
   return claim;
 }
 

@@ -70,7 +70,7 @@ void Dra::WaitForTurn() {
 }
 
 absl::Status Dra::Serve() {
-  const absl::Status status = StartServer();
+  absl::Status status = StartServer();
   if (!absl::IsFailedPrecondition(status)) return status;
   options_.conditions->Set(kKubeletCondition, status);
   ASSIGN_OR_RETURN(waits_, StartThread("xpud-turn", [this] { WaitForTurn(); }));
