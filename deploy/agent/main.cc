@@ -113,8 +113,8 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
   std::unique_ptr<Reconciler> reconciler;
   InventoryWatch inventory(
       daemon, conditions,
-      [&](const Inventory& now) {
-        if (dra != nullptr) dra->Publish(now);
+      [&](const Inventory&) {
+        if (dra != nullptr) dra->Publish();
       },
       [&] { reconciler->Run(); });
   if (configuration.kubernetes.mode == Configuration::KubernetesMode::kDra) {
