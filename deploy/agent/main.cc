@@ -43,7 +43,7 @@ constexpr char kUsage[] =
   --help, --version
 
 XPUD_NODE_NAME overrides `node`, this machine's name for the engines. SIGTERM leaves all claims in place: a new agent goes on with them.
-SIGHUP compares claims, engines and files at once, which otherwise happens each 45 s (with slots, each 5 s).
+SIGHUP compares claims, engines and files at once, which otherwise happens each 45 s (with slots, each 15 s).
 )";
 
 struct Options {
@@ -136,7 +136,8 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
         kubernetes::DevicePlugin::Parts{.keeper = &keeper,
                                         .inventory = &inventory,
                                         .kubelet = configuration.kubernetes.kubelet,
-                                        .slots = configuration.kubernetes.slots});
+                                        .slots = configuration.kubernetes.slots,
+                                        .has_allocated = [&] { reconciler->Run(); }});
     engines.push_back(device_plugin.get());
   }
   if (!configuration.grants.socket.empty()) {

@@ -21,7 +21,7 @@ PYTHON = [sys.executable, "-c"]
 CLIENT = {"PYTHONPATH": str(BINARIES.parent / "lib")}
 WHO = "import xpud; print(xpud.asarray([1.0, 2.0]).numpy().sum())"
 HOLD = "import sys, xpud; x = xpud.zeros(1 << 18); x.numpy(); print('ready', flush=True); sys.stdin.read()"
-TWO_LOOKS = 20  # seconds
+TWO_LOOKS = 30  # seconds
 
 
 def slots(device: int, *indices: int) -> list[str]:

@@ -144,10 +144,12 @@ absl::Status InventoryWatch::Read() {
                    daemon_.With([](control::Client& client) { return client.GetStatus(); }));
   ASSIGN_OR_RETURN(const v1::ListClaimsResponse claims,
                    daemon_.With([](control::Client& client) { return client.ListClaims(); }));
-  ASSIGN_OR_RETURN(const v1::ListClaimsResponse again,
-                   daemon_.With([](control::Client& client) { return client.ListClaims(); }));
-  // Else the change is an event, after which all is read once more.
-  if (HaveSameClaims(claims, again)) Put(InventoryOf(status, claims));
+  if (const Inventory inventory = InventoryOf(status, claims); inventory != Current()) {
+    ASSIGN_OR_RETURN(const v1::ListClaimsResponse again,
+                     daemon_.With([](control::Client& client) { return client.ListClaims(); }));
+    // Else the change is an event, after which all is read once more.
+    if (HaveSameClaims(claims, again)) Put(inventory);
+  }
   const uint64_t started = status.time_ns() - status.daemon().uptime_ns();
   const bool is_same =
       std::max(started, daemon_started_ns_) - std::min(started, daemon_started_ns_) < kSameStartNs;

@@ -65,6 +65,14 @@ v1::Claim WithoutAnswers(v1::Claim claim) {
 
 }  // namespace
 
+std::chrono::seconds DevicePlugin::period() const {
+  const MutexLock lock(mutex_);
+  const bool is_settled = std::ranges::all_of(known_, [](const auto& each) {
+    return !each.second.missed_since && !Label(each.second.claim, kPodLabel).empty();
+  });
+  return is_settled ? kPeriod : kShortPeriod;
+}
+
 absl::StatusOr<Inventory> DevicePlugin::Devices() const {
   Inventory inventory = parts_.inventory->WaitForChange(Inventory(), ClaimKeeper::kPatience);
   if (inventory.devices.empty()) return absl::UnavailableError("the daemon has not answered yet");
@@ -135,6 +143,7 @@ absl::StatusOr<std::vector<std::string>> DevicePlugin::Allocate(const std::vecto
     ASSIGN_OR_RETURN(std::string door, AllocateOne(claim));
     doors.push_back(std::move(door));
   }
+  parts_.has_allocated();
   return doors;
 }
 
@@ -190,6 +199,13 @@ absl::Status DevicePlugin::Miss(const v1::Claim& claim, Clock::time_point look) 
   return Delete(claim.key());
 }
 
+bool DevicePlugin::LacksOne(const std::vector<v1::Claim>& claims) const {
+  const MutexLock lock(mutex_);
+  return std::ranges::any_of(known_, [&](const auto& each) {
+    return std::ranges::find(claims, each.first, &v1::Claim::key) == claims.end();
+  });
+}
+
 absl::Status DevicePlugin::MakeLost(const PodResources::Look& look) {
   ASSIGN_OR_RETURN(const ClaimKeeper::Hold all_slots, parts_.keeper->Acquire(kAllSlots));
   ASSIGN_OR_RETURN(const std::vector<v1::Claim> claims, parts_.keeper->List(kDevicePluginEngine));
@@ -233,7 +249,7 @@ absl::Status DevicePlugin::Reconcile(const std::vector<v1::Claim>& claims) {
       all.Update(Miss(claim, began));
     }
   }
-  all.Update(MakeLost(look));
+  if (LacksOne(claims)) all.Update(MakeLost(look));
   return all;
 }
 
