@@ -46,7 +46,7 @@ constexpr char kUsage[] =
   --help, --version
 
 XPUD_NODE_NAME overrides `node`, this machine's name for the engines. SIGTERM leaves all claims in place: a new agent goes on with them.
-SIGHUP compares claims, engines and files at once, which otherwise happens each 55 s (with slots, each 5 s).
+SIGHUP compares claims, engines and files at once, which otherwise happens each 55 s (with slots, each 15 s).
 )";
 
 struct Options {
@@ -121,8 +121,8 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
   std::unique_ptr<Reconciler> reconciler;
   InventoryWatch inventory(
       daemon, conditions,
-      [&](const Inventory& now) {
-        if (dra != nullptr) dra->Publish(now);
+      [&](const Inventory&) {
+        if (dra != nullptr) dra->Publish();
       },
       [&] { reconciler->Run(); });
   if (configuration.kubernetes.mode == Configuration::KubernetesMode::kDra) {
@@ -155,7 +155,8 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
         kubernetes::DevicePlugin::Parts{.keeper = &keeper,
                                         .inventory = &inventory,
                                         .kubelet = configuration.kubernetes.kubelet,
-                                        .slots = configuration.kubernetes.slots});
+                                        .slots = configuration.kubernetes.slots,
+                                        .has_allocated = [&] { reconciler->Run(); }});
     engines.push_back(device_plugin.get());
   }
   if (!configuration.grants.socket.empty()) {
@@ -167,6 +168,7 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
   RETURN_IF_ERROR(inventory.Start());
   RETURN_IF_ERROR(reconciler->Start());
   if (dra != nullptr) RETURN_IF_ERROR(dra->Serve());
+  // Ends before the inventory does, which its server uses.
   std::unique_ptr<kubernetes::DevicePluginRegistration> registration;
   if (device_plugin != nullptr) {
     ASSIGN_OR_RETURN(registration,
@@ -183,7 +185,7 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
   int signal = 0;
   while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) reconciler->Run();
   spdlog::info("ending signal={}", signal);
-  if (dra != nullptr) dra->EndServing();
+  if (dra != nullptr) dra->EndServing();  // for the same reason
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@ import sys
 import time
 import unittest
 
+import yaml
 from cluster import BINARIES, NODE, ROOT, Agent, NodeTest, wait_until
 from kubelet import Kubelet
 from plugin_kubelet import PluginKubelet, Refused
@@ -20,7 +21,7 @@ PYTHON = [sys.executable, "-c"]
 CLIENT = {"PYTHONPATH": str(BINARIES.parent / "lib")}
 WHO = "import xpud; print(xpud.asarray([1.0, 2.0]).numpy().sum())"
 HOLD = "import sys, xpud; x = xpud.zeros(1 << 18); x.numpy(); print('ready', flush=True); sys.stdin.read()"
-TWO_LOOKS = 20  # seconds
+TWO_LOOKS = 30  # seconds
 
 
 def slots(device: int, *indices: int) -> list[str]:
@@ -68,12 +69,26 @@ class PluginTest(NodeTest):
         self.assertEqual(process.stdout.readline(), "ready\n", "the container ended early")
         return process
 
+    def look_until(self, condition, what) -> None:
+        """Waits until `condition()` holds. Has the agent look more often than it does by itself."""
+        hastened = 0.0
+
+        def holds() -> bool:
+            nonlocal hastened
+            if condition():
+                return True
+            if time.monotonic() - hastened > 0.5:
+                hastened = time.monotonic()
+                self.agent.process.send_signal(signal.SIGHUP)
+            return False
+        wait_until(holds, TWO_LOOKS, what)
+
     def wait_for_looks(self, count: int) -> None:
         seen = self.kubelet.looks
-        wait_until(lambda: self.kubelet.looks >= seen + count, 30, f"{count} looks")
+        self.look_until(lambda: self.kubelet.looks >= seen + count, f"{count} looks")
 
     def wait_for_label(self, **labels: str) -> None:
-        wait_until(lambda: labels.items() <= self.claim()["labels"].items(), TWO_LOOKS, lambda: f"labels {labels}: {self.claims()}")
+        self.look_until(lambda: labels.items() <= self.claim()["labels"].items(), lambda: f"labels {labels}: {self.claims()}")
 
 
 class AllocateTest(PluginTest):
@@ -83,8 +98,7 @@ class AllocateTest(PluginTest):
         self.assertFalse(plugin.options["pre_start_required"])
         self.assertEqual(plugin.heard[-1], dict.fromkeys(slots(0, *range(10)), "Healthy"))
         wait_until(lambda: self.agent.readiness()[0] == 200, 10, lambda: self.agent.readiness()[1])
-        (out, err) = (self.folder / "kubelet/device-plugins/xpud.dev.sock").stat().st_mode & 0o777, 0o600
-        self.assertEqual(out, err)
+        self.assertEqual((self.folder / "kubelet/device-plugins/xpud.dev.sock").stat().st_mode & 0o777, 0o600)
 
     def test_a_container_has_its_part_and_the_claim_its_pod(self):
         memory = int(json.loads(self.daemon.ask("claim", "list", "-o", "json"))["guaranteeable"][0]["memory_bytes"])
@@ -112,11 +126,12 @@ class AllocateTest(PluginTest):
     def test_a_claim_goes_with_its_container_after_two_looks(self):
         self.kubelet.admit(2, "pod-1")
         self.kubelet.admit(1, "pod-2")
-        wait_until(lambda: all("pod" in claim["labels"] for claim in self.claims().values()), TWO_LOOKS, "labels")
+        self.look_until(lambda: all("pod" in claim["labels"] for claim in self.claims().values()), "labels")
         self.kubelet.remove("pod-1")
         self.wait_for_looks(1)
         self.assertEqual(len(self.claims()), 2, "one look is not enough")
-        wait_until(lambda: len(self.claims()) == 1, TWO_LOOKS, "one claim")
+        removed = wait_until(lambda: len(self.claims()) == 1, TWO_LOOKS, "one claim")  # by itself
+        self.assertGreater(removed, 2)
         self.wait_for_label(pod="pod-2")
         self.assertEqual(self.agent.metrics()['xpud_agent_corrections_total{engine="device-plugin",what="claim_deleted"}'], 1)
 
@@ -125,24 +140,26 @@ class AllocateTest(PluginTest):
         self.wait_for_label(pod="pod-1")
         self.kubelet.remove("pod-1")
         self.kubelet.fails = True
-        time.sleep(12)
+        for _ in range(8):
+            self.agent.process.send_signal(signal.SIGHUP)
+            time.sleep(1)
         self.assertEqual(len(self.claims()), 1)
         self.assertIn("no list today", self.agent.readiness()[1])
         self.kubelet.fails = False
         self.kubelet.stop()
         self.kubelet.start(age=0)  # it does not know its pods yet
         self.kubelet.wait_for_plugin()
-        self.wait_for_looks(3)
+        self.wait_for_looks(10)  # in about 5 s
         self.assertEqual(len(self.claims()), 1)
         held = self.hold_in_container(mounts)  # a container that PodResources does not list: an init container
         self.kubelet.stop()
         self.kubelet.start()
         self.kubelet.wait_for_plugin()
-        self.wait_for_looks(3)
+        self.wait_for_looks(10)  # in about 5 s
         self.assertEqual(len(self.claims()), 1)
         held.kill()
         held.wait()
-        wait_until(lambda: not self.claims(), TWO_LOOKS, "no claim")
+        self.look_until(lambda: not self.claims(), "no claim")
 
     def test_a_slot_that_is_given_anew_ends_its_older_claim(self):
         first = self.kubelet.admit(3, "pod-1")
@@ -192,7 +209,7 @@ class AllocateTest(PluginTest):
         self.daemon.ask("claim", "create", "operator", "--label", "slots=0:0-9")
         self.kubelet.admit(2, "pod-1")
         self.kubelet.remove("pod-1")
-        wait_until(lambda: set(self.claims()) == {"operator"}, TWO_LOOKS, lambda: str(self.claims()))
+        self.look_until(lambda: set(self.claims()) == {"operator"}, lambda: str(self.claims()))
 
 
 class HealthTest(PluginTest):
@@ -277,7 +294,7 @@ class RecoveryTest(PluginTest):
         wait_until(lambda: self.kubelet.registrations > registrations, 5, "a registration")
         self.assertEqual(len(self.claims()), 2)
         self.kubelet.fails = False
-        wait_until(lambda: len(self.claims()) == 1, TWO_LOOKS, "one claim")
+        self.look_until(lambda: len(self.claims()) == 1, "one claim")
         self.wait_for_label(pod="pod-1", slots="0:0-1")
         self.assertEqual(len(self.daemon.sessions()), 1)
 
@@ -312,7 +329,6 @@ class RecoveryTest(PluginTest):
 
     def test_kills_at_any_point_leave_nothing(self):
         chosen = random.Random(7)
-        plugin_calls = 0
         for number in range(100 if os.environ.get("XPUD_TEST_FULL") else 6):
             with concurrent.futures.ThreadPoolExecutor(3) as pool:
                 work = [pool.submit(self.kubelet.plugin.allocate, slots(0, 3 * number % 9, 3 * number % 9 + 1 + each), seconds=5) for each in range(2)]
@@ -331,8 +347,7 @@ class RecoveryTest(PluginTest):
                     self.kubelet.start()
                     self.kubelet.wait_for_plugin(5)
                 concurrent.futures.wait(work)
-                plugin_calls += sum(each.exception() is None for each in work)
-        wait_until(lambda: not self.claims(), 2 * TWO_LOOKS, lambda: str(self.claims()))
+        self.look_until(lambda: not self.claims(), lambda: str(self.claims()))
         wait_until(lambda: all(health == "Healthy" for health in self.kubelet.plugin.heard[-1].values()), 10, "all healthy")
         for pod in range(10):
             self.kubelet.admit(1, f"pod-{pod}")
@@ -387,7 +402,6 @@ class OneModeTest(PluginTest):
 
 class ManifestTest(unittest.TestCase):
     def test_the_overlay_sets_the_mode_and_gives_no_rights(self):
-        import yaml
         kubectl = pathlib.Path(sys.executable).parent / "kubectl"
         built = subprocess.run([kubectl, "kustomize", ROOT / "deploy/kubernetes/overlays/device-plugin"], check=True, capture_output=True, text=True).stdout
         items = [item for item in yaml.safe_load_all(built) if item]

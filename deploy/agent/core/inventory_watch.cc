@@ -36,6 +36,16 @@ bool Matters(const v1::Event& event) {
 // The daemon's memory of the device, of which fragments below kMemoryStep are not given out.
 uint64_t Rounded(uint64_t bytes) { return bytes < kMemoryStep ? bytes : bytes / kMemoryStep * kMemoryStep; }
 
+// Whether both lists have the same guarantees. The daemon reads its claims before what is left: a claim that
+// is made between the two would count as another's. The claims of the next list tell.
+bool HaveSameClaims(const v1::ListClaimsResponse& left, const v1::ListClaimsResponse& right) {
+  return std::ranges::equal(left.claims(), right.claims(), [](const v1::Claim& one, const v1::Claim& other) {
+    return one.key() == other.key() && one.ends() == other.ends() && one.time_least() == other.time_least() &&
+           one.memory_least_bytes() == other.memory_least_bytes() &&
+           std::ranges::equal(one.devices(), other.devices());
+  });
+}
+
 bool HasDevice(const v1::Claim& claim, uint32_t device) {
   return std::ranges::find(claim.devices(), device) != claim.devices().end();
 }
@@ -116,7 +126,7 @@ Inventory InventoryWatch::WaitForChange(const Inventory& seen, std::chrono::mill
   return inventory_;
 }
 
-void InventoryWatch::Put(Inventory inventory) {
+void InventoryWatch::Put(const Inventory& inventory) {
   {
     const MutexLock lock(mutex_);
     if (inventory == inventory_) return;
@@ -134,7 +144,12 @@ absl::Status InventoryWatch::Read() {
                    daemon_.With([](control::Client& client) { return client.GetStatus(); }));
   ASSIGN_OR_RETURN(const v1::ListClaimsResponse claims,
                    daemon_.With([](control::Client& client) { return client.ListClaims(); }));
-  Put(InventoryOf(status, claims));
+  if (const Inventory inventory = InventoryOf(status, claims); inventory != Current()) {
+    ASSIGN_OR_RETURN(const v1::ListClaimsResponse again,
+                     daemon_.With([](control::Client& client) { return client.ListClaims(); }));
+    // Else the change is an event, after which all is read once more.
+    if (HaveSameClaims(claims, again)) Put(inventory);
+  }
   const uint64_t started = status.time_ns() - status.daemon().uptime_ns();
   const bool is_same =
       std::max(started, daemon_started_ns_) - std::min(started, daemon_started_ns_) < kSameStartNs;
@@ -186,7 +201,7 @@ void InventoryWatch::Main() {
     if (status.ok()) continue;
     Inventory lost = Current();
     for (DeviceState& device : lost.devices) device.unhealthy = "the daemon does not answer";
-    Put(std::move(lost));
+    Put(lost);
     if (!Pause(kRetryPause)) return;
   }
 }

@@ -42,7 +42,7 @@ class InventoryWatch {
   void Main();
   // Reads the inventory, and makes known what has changed.
   absl::Status Read();
-  void Put(Inventory inventory);
+  void Put(const Inventory& inventory);
   // Waits until the inventory may have changed.
   absl::Status WaitForEvent();
   // Returns false if the watch is to end. Takes the wish for a new reading.

@@ -59,10 +59,19 @@ v1::Claim WithoutAnswers(v1::Claim claim) {
   claim.clear_sessions();
   claim.clear_memory_bytes();
   claim.clear_busy_ns();
+  claim.clear_ends();
   return claim;
 }
 
 }  // namespace
+
+std::chrono::seconds DevicePlugin::period() const {
+  const MutexLock lock(mutex_);
+  const bool is_settled = std::ranges::all_of(known_, [](const auto& each) {
+    return !each.second.missed_since && !Label(each.second.claim, kPodLabel).empty();
+  });
+  return is_settled ? kPeriod : kShortPeriod;
+}
 
 absl::StatusOr<Inventory> DevicePlugin::Devices() const {
   Inventory inventory = parts_.inventory->WaitForChange(Inventory(), ClaimKeeper::kPatience);
@@ -134,6 +143,7 @@ absl::StatusOr<std::vector<std::string>> DevicePlugin::Allocate(const std::vecto
     ASSIGN_OR_RETURN(std::string door, AllocateOne(claim));
     doors.push_back(std::move(door));
   }
+  parts_.has_allocated();
   return doors;
 }
 
@@ -181,12 +191,19 @@ absl::Status DevicePlugin::Miss(const v1::Claim& claim, Clock::time_point look) 
     if (known == known_.end()) return absl::OkStatus();  // deleted since the list was read
     std::optional<Clock::time_point>& since = known->second.missed_since;
     if (!since) since = look;
-    if (look - *since < kLeastBetweenLooks || claim.sessions() != 0) return absl::OkStatus();
+    if (look - *since < kMinBetweenLooks || claim.sessions() != 0) return absl::OkStatus();
   }
   spdlog::info("removed engine=device-plugin claim={} slots={} reason=\"no container has its slots\"",
                claim.key(), PrintableText(Label(claim, kSlotsLabel), kMaxLabel));
   parts_.keeper->counters().AddCorrection(kDevicePluginEngine, "claim_deleted");
   return Delete(claim.key());
+}
+
+bool DevicePlugin::LacksOne(const std::vector<v1::Claim>& claims) const {
+  const MutexLock lock(mutex_);
+  return std::ranges::any_of(known_, [&](const auto& each) {
+    return std::ranges::find(claims, each.first, &v1::Claim::key) == claims.end();
+  });
 }
 
 absl::Status DevicePlugin::MakeLost(const PodResources::Look& look) {
@@ -232,7 +249,7 @@ absl::Status DevicePlugin::Reconcile(const std::vector<v1::Claim>& claims) {
       all.Update(Miss(claim, began));
     }
   }
-  all.Update(MakeLost(look));
+  if (LacksOne(claims)) all.Update(MakeLost(look));
   return all;
 }
 

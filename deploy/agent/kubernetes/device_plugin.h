@@ -4,6 +4,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -24,10 +26,11 @@ namespace xpud::agent::kubernetes {
 class DevicePlugin final : public Engine {
  public:
   struct Parts {
-    ClaimKeeper* keeper;        // none of these is null
-    InventoryWatch* inventory;  // not used by Reconcile
-    std::string kubelet;        // the kubelet's folder
-    uint32_t slots;             // of each device, 1 to kMaxSlots
+    ClaimKeeper* keeper;                  // none of these is null
+    InventoryWatch* inventory;            // not used by Reconcile
+    std::string kubelet;                  // the kubelet's folder
+    uint32_t slots;                       // of each device, 1 to kMaxSlots
+    std::function<void()> has_allocated;  // the next Reconcile should be soon
   };
 
   explicit DevicePlugin(Parts parts) : parts_(std::move(parts)), pods_(parts_.kubelet) {}
@@ -41,16 +44,17 @@ class DevicePlugin final : public Engine {
   absl::StatusOr<std::vector<std::string>> Allocate(const std::vector<SlotSet>& containers);
 
   std::string_view name() const override { return kDevicePluginEngine; }
-  std::chrono::seconds period() const override { return kPeriod; }
+  std::chrono::seconds period() const override;
   // Labels claims with the pods that have them, deletes those without one, and makes again what the daemon
-  // has lost. A claim is deleted when two looks at the list of containers, kLeastBetweenLooks apart, do not
+  // has lost. A claim is deleted when two looks at the list of containers, kMinBetweenLooks apart, do not
   // find its slots, and no session is open: PodResources does not list ordinary init containers.
   absl::Status Reconcile(const std::vector<v1::Claim>& claims) override;
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::seconds kPeriod{5};
-  static constexpr std::chrono::seconds kLeastBetweenLooks{3};  // the reconciliation may run at any time
+  static constexpr std::chrono::seconds kPeriod{15};
+  static constexpr std::chrono::seconds kShortPeriod{5};      // while the container of a claim is not known
+  static constexpr std::chrono::seconds kMinBetweenLooks{3};  // the reconciliation may run at any time
 
   struct Known {
     v1::Claim claim;                                // as it was last made or seen
@@ -71,13 +75,15 @@ class DevicePlugin final : public Engine {
   void Note(const v1::Claim& claim, bool is_listed);
   // Notes that a look that began then did not find the claim's slots, and deletes the claim if it is time to.
   absl::Status Miss(const v1::Claim& claim, Clock::time_point look);
+  // Whether a known claim is not among these.
+  bool LacksOne(const std::vector<v1::Claim>& claims) const;
   // Makes the claims of these containers again that were known and that the daemon does not have.
   absl::Status MakeLost(const PodResources::Look& look);
 
   const Parts parts_;
   const PodResources pods_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<std::string, Known> known_ ABSL_GUARDED_BY(mutex_);  // by key
 };
 

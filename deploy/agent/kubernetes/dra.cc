@@ -15,8 +15,8 @@
 namespace xpud::agent::kubernetes {
 namespace {
 
-constexpr std::chrono::milliseconds kTurnPeriod{
-    1'000};  // between two looks at whether the other agent has ended
+// Between two looks at whether the other agent has ended.
+constexpr std::chrono::milliseconds kTurnPeriod{1'000};
 
 }  // namespace
 
@@ -58,7 +58,19 @@ absl::Status Dra::StartServer() {
                                               .conditions = options_.conditions,
                                               .node = options_.node,
                                               .kubelet = options_.kubelet}));
+  {
+    const MutexLock lock(mutex_);
+    serves_ = true;
+  }
+  Publish();
   return absl::OkStatus();
+}
+
+void Dra::Publish() {
+  const MutexLock lock(mutex_);
+  // Read here, so that no older inventory is published after a newer one.
+  const Inventory inventory = options_.inventory->Current();
+  if (serves_ && !inventory.devices.empty()) publisher_->Publish(inventory);
 }
 
 void Dra::WaitForTurn() {
@@ -73,7 +85,7 @@ void Dra::WaitForTurn() {
 }
 
 absl::Status Dra::Serve() {
-  const absl::Status status = StartServer();
+  absl::Status status = StartServer();
   if (!absl::IsFailedPrecondition(status)) return status;
   options_.conditions->Set(kKubeletCondition, status);
   ASSIGN_OR_RETURN(waits_, StartThread("xpud-turn", [this] { WaitForTurn(); }));

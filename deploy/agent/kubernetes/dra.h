@@ -18,6 +18,7 @@
 #include "deploy/agent/kubernetes/interrupt.h"
 #include "deploy/agent/kubernetes/slice_publisher.h"
 #include "deploy/agent/kubernetes/tombstones.h"
+#include "proto/base/mutex.h"
 
 namespace xpud::agent::kubernetes {
 
@@ -35,8 +36,9 @@ class Dra {
   };
 
   static absl::StatusOr<std::unique_ptr<Dra>> Create(Options options);
-  // What the scheduler is to know of the devices.
-  void Publish(const Inventory& inventory) { publisher_->Publish(inventory); }
+  // Has the scheduler know the devices as the inventory has them, unless they are not served yet.
+  // Thread-safe.
+  void Publish();
   // Has the kubelet find the driver. While an agent of the mode device-plugin serves this kubelet, sets the
   // condition "kubelet" and waits on a thread of its own. REQUIRES: called once.
   absl::Status Serve();
@@ -50,6 +52,7 @@ class Dra {
  private:
   Dra(Options options, Interrupt end)
       : options_(std::move(options)), files_(options_.cdi), end_(std::move(end)) {}
+  // Returns FailedPrecondition while an agent of the other mode is there.
   absl::Status StartServer();
   // Starts the server as soon as no agent of the other mode is there.
   void WaitForTurn();
@@ -61,6 +64,8 @@ class Dra {
   std::unique_ptr<SlicePublisher> publisher_;
   std::unique_ptr<DraDriver> driver_;
   const Interrupt end_;
+  Mutex mutex_;
+  bool serves_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<DraServer> server_;  // started by Serve or by the thread
   std::thread waits_;
 };

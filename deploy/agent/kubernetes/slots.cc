@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "deploy/agent/kubernetes/names.h"
+#include "proto/base/status_macros.h"
 
 namespace xpud::agent::kubernetes {
 namespace {
@@ -149,7 +150,7 @@ absl::StatusOr<v1::Claim> PartOf(const SlotSet& wanted, const Inventory& invento
     claim.add_devices(index);
   }
   if (!memory) return absl::InvalidArgumentError("no slot is named; a container needs one");
-  if (const absl::Status status = CheckEqual(devices); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckEqual(devices));
 
   const auto count = static_cast<uint32_t>(devices.begin()->second.size());
   const uint32_t share = 100 * count / slots;
