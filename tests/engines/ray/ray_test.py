@@ -96,7 +96,7 @@ class Node(unittest.TestCase):
         cls.agent.start()
         variables = {"RAY_RUNTIME_ENV_PLUGINS": '[{"class": "xpud_ray.RuntimeEnvPlugin"}]', "XPUD_AGENT_SOCKET": str(cls.socket),
                      "XPUD_RAY_LEASE_SECONDS": str(LEASE_SECONDS), "PYTHONPATH": f"{PACKAGE}:{CLIENT}", "RAY_USAGE_STATS_ENABLED": "0",
-                     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+                     "RUNTIME_ENV_RETRY_INTERVAL_MS": "100"}
         before = dict(os.environ)
         os.environ.update(variables)
         cls.addClassCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
@@ -141,7 +141,7 @@ class PartsTest(Node):
         pids = ray.get([small.pid.remote(), large.pid.remote()])
         sessions = {session["pid"]: session for session in self.daemon.sessions()}
         self.assertEqual([sessions[pid]["claim"] for pid in pids], [first["key"], second["key"]])
-        self.assertEqual(sessions[pids[0]]["name"], "small")
+        self.assertEqual(sessions[pids[0]]["client_name"], "small")
         self.assertEqual(ray.get([actor.total.remote(1000) for actor in (small, large)]), [499500.0] * 2)
         time.sleep(1.5 * LEASE_SECONDS)  # the leases go on while the actors live
         self.assertEqual([claim["key"] for claim in self.claims()], [first["key"], second["key"]])
@@ -163,7 +163,7 @@ class PartsTest(Node):
 
     def test_tasks_and_environments_with_equal_parts_share_a_claim(self):
         task = xpud_ray.part(share=30, memory="64MiB", num_cpus=1, max_calls=1)(where)
-        other = task.options(num_cpus=1, max_calls=1, runtime_env={"xpud": {"memory": 64 << 20, "share": 30}, "env_vars": {"OTHER": "1"}})
+        other = task.options(runtime_env={"xpud": {"memory": 64 << 20, "share": 30}, "env_vars": {"OTHER": "1"}})
         self.assertEqual(task._default_options["resources"], {"xpud": 0.3})
         answers = [task.remote(), other.remote(), task.remote()]
         wait_until(self.claims, 30, "a claim")
@@ -210,7 +210,7 @@ class PartsTest(Node):
         print(done.stdout, end="", flush=True)
         parts = re.findall(r"share (\d+): (\d+) products, ([\d.]+)% of all", done.stdout)
         self.assertEqual([share for share, *_ in parts], ["25", "75"])
-        self.assertAlmostEqual(float(parts[0][2]), 25, delta=6)
+        self.assertAlmostEqual(float(parts[0][2]), 25, delta=7)
 
     def test_a_users_budget_is_told_in_the_agents_words(self):
         """As USER, who may have 40 hundredths, and as STRANGER, who may have nothing: by the plugin alone, as Ray's agent calls it."""
@@ -238,17 +238,27 @@ for share in (30, 11):
     def test_pip_builds_the_package(self):
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(PACKAGE, f"{folder}/source")
-            subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, f"{folder}/source"],
-                           check=True, capture_output=True, text=True, timeout=120)
+            subprocess.run([ROOT / ".venv/bin/python", "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, f"{folder}/source"],
+                           check=True, timeout=120)
             self.assertEqual([path.name for path in pathlib.Path(folder).glob("*.whl")], ["xpud_ray-0.1.0-py3-none-any.whl"])
 
 
-class KilledTest(Node):
-    def test_the_claim_ends_with_its_lease_when_rays_agent_is_killed(self):
+class Killed(Node):
+    def expect_the_claim_to_end_with_its_lease(self, program: str) -> None:
         self.start(share=25)
-        (agent,) = [pid for pid in descendants(os.getpid()) if "runtime_env/agent/main.py" in arguments_of(pid) or "RuntimeEnvAgent" in arguments_of(pid)]
-        os.kill(agent, signal.SIGKILL)
-        self.expect_no_claims(LEASE_SECONDS + 3)
+        (pid,) = [pid for pid in descendants(os.getpid()) if program in arguments_of(pid).split(" ")[0]]
+        os.kill(pid, signal.SIGKILL)
+        print(f"claim gone {self.expect_no_claims(LEASE_SECONDS + 3):.1f} s after the SIGKILL of {program}", flush=True)
+
+
+class KilledAgentTest(Killed):
+    def test_the_claim_ends_with_its_lease(self):
+        self.expect_the_claim_to_end_with_its_lease("RuntimeEnvAgent")
+
+
+class KilledRayletTest(Killed):
+    def test_the_claim_ends_with_its_lease_or_earlier(self):
+        self.expect_the_claim_to_end_with_its_lease("raylet/raylet")
 
 
 if __name__ == "__main__":
