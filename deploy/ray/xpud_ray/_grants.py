@@ -35,7 +35,7 @@ class Grants:
         threading.Thread(target=self._renew_forever, name="xpud-renewals", daemon=True).start()
         atexit.register(self._return_all)
 
-    def acquire(self, uri: str, part: Part) -> concurrent.futures.Future:
+    def acquire(self, uri: str, part: Part) -> concurrent.futures.Future[None]:
         """The future's result is None, or an AgentError. Does nothing if there is a grant for the URI."""
         return self._calls.submit(self._acquire, uri, part)
 
