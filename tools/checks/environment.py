@@ -84,6 +84,11 @@ TABLE = (
         Variable("KUBERNETES_SERVICE_HOST", "`xpud-node-agent`", "set by Kubernetes", "", "The API server's address, unless the configuration names one."),
         Variable("KUBERNETES_SERVICE_PORT", "`xpud-node-agent`", "set by Kubernetes", "", "Its port."),
     )),
+    Part("Ray", "Read by the plugin of `deploy/ray`. Set them for `ray start`.", (
+        Variable("XPUD_AGENT_SOCKET", "`xpud_ray`", "path", "`/run/xpud-agent/agent.sock`", "The socket of `xpud-node-agent` for users."),
+        Variable("XPUD_RAY_LEASE_SECONDS", "`xpud_ray`", "1 to 3600", "60, or the user's longest lease if that is less",
+                 "How long a claim stays when Ray's processes were killed. It is renewed at a third of this time."),
+    )),
     Part("Drivers and vendors' libraries", "Set them for the daemon. Its confinement allows the folders of the libraries that they name.", (
         Variable("XPUD_BACK_ENDS", DRIVER, "of `cpu`, `cuda`, separated by commas", "all", "The back ends that the driver offers. The daemon sets it for executor processes."),
         Variable("XPUD_CPU_DEVICES", DRIVER, "1 to 16", "1", "Divides the CPU among several devices, for tests. `xpud --test-devices N` sets it."),

@@ -1,4 +1,4 @@
-"""The Python environments of the stages `ecosystem` and `engines`: build/STAGE, with the packages of tests/STAGE/requirements.txt beside those of .venv."""
+"""The Python environments of the stages `ecosystem` and `engines`: the packages of a folder's requirements.txt beside those of .venv."""
 
 import hashlib
 import pathlib
@@ -10,9 +10,10 @@ BASE = ROOT / ".venv/bin/python"
 PINS = ROOT / "tools/requirements.txt"  # of .venv: pip must not replace any of them, above all not torch
 
 
-def prepare(log: Log, stage: str) -> pathlib.Path:
-    """Returns the environment's Python. Installs only if the requirements have changed, because that takes half a minute and a download."""
-    folder, requirements = ROOT / "build" / stage, ROOT / "tests" / stage / "requirements.txt"
+def prepare(log: Log, tests: str) -> pathlib.Path:
+    """Returns the Python of the environment for the folder `tests` below tests/: "engines/ray" has build/engines-ray. Installs only if the requirements
+    have changed, because that takes half a minute and a download."""
+    folder, requirements = ROOT / "build" / tests.replace("/", "-"), ROOT / "tests" / tests / "requirements.txt"
     stamp = folder / "installed"
     wanted = hashlib.sha256(requirements.read_bytes() + PINS.read_bytes() + str(BASE).encode()).hexdigest()
     python = folder / "bin/python"
