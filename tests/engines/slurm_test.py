@@ -163,7 +163,7 @@ class HostileTest(SlurmTest):
 
     def test_users_cannot_begin_or_end_claims(self):
         for action in ("prolog", "epilog"):
-            done = subprocess.run([BINARIES / "xpud-slurm", action, "--notes", "/tmp/xpud-slurm-notes"], user=USER.pw_uid, group=USER.pw_gid, extra_groups=[],
+            done = subprocess.run([BINARIES / "xpud-slurm", action, "--notes", self.folder / "notes"], user=USER.pw_uid, group=USER.pw_gid, extra_groups=[],
                                   capture_output=True, text=True, cwd="/", env={"SLURM_JOB_ID": "77", "SLURM_JOB_UID": "0"})
             self.assertIn(f"does not serve Slurm at /run/xpud-agent/agent.sock for uid {USER.pw_uid}", done.stderr)
 
