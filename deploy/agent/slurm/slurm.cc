@@ -47,9 +47,9 @@ Slurm::~Slurm() {
   if (turns_ != nullptr) turns_->End();
 }
 
-void Slurm::Remember(uint32_t job, std::optional<v1::Claim> claim) {
+void Slurm::Remember(uint32_t job, std::optional<v1::Claim> claim, bool failed) {
   const MutexLock lock(mutex_);
-  known_[job] = {.claim = std::move(claim), .changed = Clock::now()};
+  known_[job] = {.claim = std::move(claim), .changed = Clock::now(), .failed = failed};
   wake_.NotifyAll();
 }
 
@@ -79,7 +79,7 @@ absl::StatusOr<xpud::slurm::v1::BeginResponse> Slurm::Begin(const xpud::slurm::v
   ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, options_.keeper->Acquire(KeyOf(request.job_id())));
   absl::StatusOr<xpud::slurm::v1::BeginResponse> response = BeginHeld(hold, request);
   // The job's tasks fail. It gets no claim later, which nobody would use.
-  if (!response.ok()) Remember(request.job_id(), std::nullopt);
+  if (!response.ok()) Remember(request.job_id(), std::nullopt, /*failed=*/true);
   return response;
 }
 
@@ -113,7 +113,12 @@ absl::StatusOr<xpud::slurm::v1::EndResponse> Slurm::End(const xpud::slurm::v1::E
   // Remembered first: a reconciliation whose list has the job does not make the claim again.
   const std::optional<Known> known = Find(request.job_id());
   Remember(request.job_id(), std::nullopt);
-  RETURN_IF_ERROR(options_.keeper->Delete(hold, kSlurmEngine));
+  // Jobs without a share must not wait for the daemon.
+  if (known && !known->claim && !known->failed) return xpud::slurm::v1::EndResponse();
+  if (absl::Status deleted = options_.keeper->Delete(hold, kSlurmEngine); !deleted.ok()) {
+    Remember(request.job_id(), std::nullopt, /*failed=*/true);
+    return deleted;
+  }
   if (known && known->claim)
     spdlog::info("claim_deleted claim={} engine={} reason=\"its job ended\"", key, kSlurmEngine);
   return xpud::slurm::v1::EndResponse();
@@ -128,32 +133,39 @@ absl::Status Slurm::Remove(uint32_t job, const std::string& key, Clock::time_poi
   return absl::OkStatus();
 }
 
-absl::Status Slurm::MakeAgain(uint32_t job, uint32_t uid, Clock::time_point began) {
-  ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, options_.keeper->Acquire(KeyOf(job)));
-  std::optional<Known> known = Find(job);
-  if (known && (known->changed >= began || !known->claim)) return absl::OkStatus();
-  if (!known) {
-    // An agent that has gone made it, or none did. The options of the job are not known any more.
-    const absl::StatusOr<Job> asked = jobs_.Ask(job);
-    if (absl::IsNotFound(asked.status())) return absl::OkStatus();
-    if (absl::IsFailedPrecondition(asked.status()))
-      spdlog::warn("ignored engine={} job={} reason=\"{}\"", kSlurmEngine, job,
-                   std::string(asked.status().message()));
-    else
-      RETURN_IF_ERROR(asked.status());
-    if (!asked.ok() || asked->share == 0) {
-      Remember(job, std::nullopt);
-      return absl::OkStatus();
-    }
-    xpud::slurm::v1::BeginRequest request;
-    request.set_job_id(job);
-    request.set_uid(uid);
-    std::vector<std::string> warnings;
-    known = Known{.claim = ClaimOf(*asked, request, options_.limits, warnings)};
+absl::StatusOr<std::optional<v1::Claim>> Slurm::AskFor(uint32_t job, uint32_t uid) {
+  const absl::StatusOr<Job> asked = jobs_.Ask(job);
+  if (absl::IsNotFound(asked.status()) || absl::IsFailedPrecondition(asked.status())) {
+    spdlog::warn("ignored engine={} job={} reason=\"{}\"", kSlurmEngine, job,
+                 std::string(asked.status().message()));
+    return std::nullopt;
   }
-  RETURN_IF_ERROR(Make(hold, *known->claim).status());
-  options_.keeper->counters().AddCorrection(kSlurmEngine, "claim_made");
-  Remember(job, known->claim);
+  RETURN_IF_ERROR(asked.status());
+  if (asked->share == 0) return std::nullopt;
+  xpud::slurm::v1::BeginRequest request;
+  request.set_job_id(job);
+  request.set_uid(uid);
+  std::vector<std::string> warnings;
+  return ClaimOf(*asked, request, options_.limits, warnings);
+}
+
+absl::Status Slurm::MakeAgain(uint32_t job, uint32_t uid, Clock::time_point began) {
+  const std::optional<Known> before = Find(job);
+  if (before && (before->changed >= began || !before->claim)) return absl::OkStatus();
+  std::optional<v1::Claim> wanted;
+  if (before) {
+    wanted = before->claim;
+  } else {
+    // An agent that has gone made it, or none did. This holds no key, so that a prolog does not wait for it.
+    ASSIGN_OR_RETURN(wanted, AskFor(job, uid));
+  }
+  ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, options_.keeper->Acquire(KeyOf(job)));
+  if (const std::optional<Known> now = Find(job); now && now->changed >= began) return absl::OkStatus();
+  if (wanted) {
+    RETURN_IF_ERROR(Make(hold, *wanted).status());
+    options_.keeper->counters().AddCorrection(kSlurmEngine, "claim_made");
+  }
+  Remember(job, std::move(wanted));
   return absl::OkStatus();
 }
 
@@ -176,7 +188,8 @@ absl::Status Slurm::Reconcile(const std::vector<v1::Claim>& claims) {
       wanted.mutable_labels()->erase(kSuspendedLabel);
       if (IsSuspended(claim)) wanted.set_paused(false);
       const MutexLock lock(mutex_);
-      known_.emplace(*job, Known{std::move(wanted), began, IsSuspended(claim)});
+      known_.emplace(*job,
+                     Known{.claim = std::move(wanted), .changed = began, .suspended = IsSuspended(claim)});
       wake_.NotifyAll();
     }
   }

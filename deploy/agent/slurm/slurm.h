@@ -58,6 +58,7 @@ class Slurm final : public Engine {
   struct Known {
     std::optional<v1::Claim> claim = {};  // that it should have; nullopt: none
     Clock::time_point changed = {};       // when a call began or ended it
+    bool failed = false;                  // its last Begin has failed, and may have left a claim
     bool suspended = false;               // the claim is paused because the job is suspended
   };
 
@@ -67,8 +68,10 @@ class Slurm final : public Engine {
   absl::StatusOr<v1::Claim> Make(const ClaimKeeper::Hold& hold, const v1::Claim& claim);
   // `began`: when the list was asked for. What calls have changed since is newer than the list.
   absl::Status Remove(uint32_t job, const std::string& key, Clock::time_point began);
+  // The claim of a job of which nothing is known, with the default options; nullopt: it has none.
+  absl::StatusOr<std::optional<v1::Claim>> AskFor(uint32_t job, uint32_t uid);
   absl::Status MakeAgain(uint32_t job, uint32_t uid, Clock::time_point began);
-  void Remember(uint32_t job, std::optional<v1::Claim> claim);
+  void Remember(uint32_t job, std::optional<v1::Claim> claim, bool failed = false);
   std::optional<Known> Find(uint32_t job);
   void ForgetOthers(const std::map<uint32_t, ListedJob>& listed, Clock::time_point began);
 
