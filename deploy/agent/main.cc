@@ -168,7 +168,7 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
   RETURN_IF_ERROR(inventory.Start());
   RETURN_IF_ERROR(reconciler->Start());
   if (dra != nullptr) RETURN_IF_ERROR(dra->Serve());
-  // Ends before the inventory does, which its server uses.
+  // Declared after the inventory, because its server uses it.
   std::unique_ptr<kubernetes::DevicePluginRegistration> registration;
   if (device_plugin != nullptr) {
     ASSIGN_OR_RETURN(registration,
@@ -185,7 +185,7 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
   int signal = 0;
   while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) reconciler->Run();
   spdlog::info("ending signal={}", signal);
-  if (dra != nullptr) dra->EndServing();  // for the same reason
+  if (dra != nullptr) dra->EndServing();  // its server uses the inventory
   return absl::OkStatus();
 }
 
