@@ -86,8 +86,8 @@ TABLE = (
     )),
     Part("Ray", "Read by the plugin of `deploy/ray`. Set them for `ray start`.", (
         Variable("XPUD_AGENT_SOCKET", "`xpud_ray`", "path", "`/run/xpud-agent/agent.sock`", "The socket of `xpud-node-agent` for users."),
-        Variable("XPUD_RAY_LEASE_SECONDS", "`xpud_ray`", "1 to 3600", "60, or the user's longest lease if that is less",
-                 "How long a claim stays when Ray's processes were killed. It is renewed at a third of this time."),
+        Variable("XPUD_RAY_LEASE_SECONDS", "`xpud_ray`", "1 to 3600", "60",
+                 "How long a claim stays when Ray's processes hang, or were killed and the agent cannot watch them. It is renewed at a third of this time."),
     )),
     Part("Drivers and vendors' libraries", "Set them for the daemon. Its confinement allows the folders of the libraries that they name.", (
         Variable("XPUD_BACK_ENDS", DRIVER, "of `cpu`, `cuda`, separated by commas", "all", "The back ends that the driver offers. The daemon sets it for executor processes."),

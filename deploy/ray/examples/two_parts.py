@@ -3,36 +3,41 @@
     python two_parts.py [SECONDS]          on a Ray cluster whose nodes were started as README.md says
 """
 
+import random
 import sys
 import time
 
 import ray
 import xpud_ray
 
+CALLS = 3  # at a time, so that the device has work of the others while one reads its result: time that a part leaves idle goes to others
 
-# Two calls at a time: while one reads its result, the device has the other's work. Time that a part leaves idle goes to others.
-@xpud_ray.part(share=25, num_cpus=0, max_concurrency=2)
+
+@xpud_ray.part(share=25, num_cpus=0, max_concurrency=CALLS)
 class Worker:
-    def rate(self, seconds: float) -> float:
-        """Multiplies matrices for a while. Returns how often each second."""
+    def rate(self, begin: float, seconds: float) -> float:
+        """Multiplies matrices until `seconds` after the time `begin` of time.time(). Returns how often each second since `begin`."""
         import xpud
         a = xpud.full((512, 512), 1 / 512, dtype="float32")
-        a.numpy()
-        done, began = 0, time.monotonic()
-        while time.monotonic() - began < seconds:
-            for _ in range(32):
+        done, began = 0, None
+        while (now := time.time()) < begin + seconds:
+            if now >= begin and began is None:
+                done, began = 0, now
+            count = random.randint(8, 48)  # so that the calls do not all read at the same time
+            for _ in range(count):
                 a = a @ a
             a.numpy()
-            done += 32
-        return done / (time.monotonic() - began) if done else 0
+            done += count
+        return done / (time.time() - began) if began else 0
 
 
 seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
 if not ray.is_initialized():
     ray.init(address="auto")
-small = Worker.remote()
-large = Worker.options(**xpud_ray.ray_options(share=75, num_cpus=0, max_concurrency=2)).remote()
-ray.get([worker.rate.remote(0) for worker in (small, large)])  # both run
-rates = [sum(ray.get(calls)) for calls in [[worker.rate.remote(seconds) for _ in range(2)] for worker in (small, large)]]
+workers = [Worker.remote(), Worker.options(**xpud_ray.ray_options(share=75, num_cpus=0, max_concurrency=CALLS)).remote()]
+ray.get([worker.rate.remote(0, 0) for worker in workers])  # both run
+begin = time.time() + 2
+calls = [[worker.rate.remote(begin, seconds) for _ in range(CALLS)] for worker in workers]
+rates = [sum(ray.get(each)) for each in calls]
 for share, rate in zip((25, 75), rates):
     print(f"share {share}: {rate:.0f} products a second, {100 * rate / sum(rates):.1f}% of all")

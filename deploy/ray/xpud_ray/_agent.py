@@ -9,6 +9,7 @@ import grpc
 from ._parts import Part
 
 DEFAULT_SOCKET = "/run/xpud-agent/agent.sock"
+DEFAULT_LEASE = "60"  # seconds
 CALL_SECONDS = 20.0
 RETURN_SECONDS = 35.0  # the agent waits 30 s for the end of sessions
 
@@ -78,17 +79,18 @@ def _fields(data: bytes) -> dict[int, int | bytes]:
     return fields
 
 
-def _grant_request(name: str, part: Part, lease_ms: int) -> bytes:
+def _grant_request(name: str, part: Part, lease_ms: int, until_caller_ends: bool) -> bytes:
     memory = [(2, part.memory_bytes)] if part.memory_bytes is not None else []
     labels = [(7, _message((1, "part"), (2, part.name)))] if part.name else []
-    return _message((1, part.share), *memory, (3, part.class_), *((4, device) for device in part.devices), (5, lease_ms), (6, name), *labels)
+    return _message((1, part.share), *memory, (3, part.class_), *((4, device) for device in part.devices), (5, lease_ms), (6, name), *labels,
+                    (8, int(until_caller_ends)))
 
 
 class Agent:
     """The agent at a socket. Thread-safe. Its methods raise AgentError."""
 
     def __init__(self, path: str, lease_seconds: float):
-        """`lease_seconds`: 0 for the agent's default, which is a minute or what the user may have."""
+        """`lease_seconds`: 1 or more; a user whose longest lease is less has that refused."""
         self._path = path
         self._lease_ms = round(lease_seconds * 1000)
         self._channel = grpc.insecure_channel(f"unix:{path}", options=[("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)])
@@ -96,18 +98,23 @@ class Agent:
     @staticmethod
     def from_environment() -> "Agent":
         """Raises ValueError if XPUD_RAY_LEASE_SECONDS is no number from 1 to 3600."""
-        lease = os.environ.get("XPUD_RAY_LEASE_SECONDS", "")
+        lease = os.environ.get("XPUD_RAY_LEASE_SECONDS") or DEFAULT_LEASE
         try:
-            seconds = float(lease or 0)
+            seconds = float(lease)
         except ValueError:
-            seconds = -1
-        if lease and not 1 <= seconds <= 3600:
+            seconds = 0
+        if not 1 <= seconds <= 3600:
             raise ValueError(f"XPUD_RAY_LEASE_SECONDS is {lease!r}; allowed: a number from 1 to 3600")
         return Agent(os.environ.get("XPUD_AGENT_SOCKET") or DEFAULT_SOCKET, seconds)
 
     def grant(self, name: str, part: Part) -> Grant:
-        """The same name and part again return the same grant."""
-        fields = self._call("Grant", _grant_request(name, part, self._lease_ms), CALL_SECONDS)
+        """A grant that ends with its lease, and at once with this process if the agent can watch it. The same name and part again return the same one."""
+        try:
+            fields = self._call("Grant", _grant_request(name, part, self._lease_ms, True), CALL_SECONDS)
+        except AgentError as failure:
+            if failure.code != grpc.StatusCode.FAILED_PRECONDITION:
+                raise
+            fields = self._call("Grant", _grant_request(name, part, self._lease_ms, False), CALL_SECONDS)  # Linux before 6.5, or another pid namespace
         return Grant(fields[1].decode(), fields[2].decode(), fields.get(3, 0) / 1000)
 
     def renew(self, grant: Grant) -> None:
