@@ -363,9 +363,7 @@ STAGES = [
     Stage("torch", "the PyTorch package against CPU", torch, ("setup",)),
     Stage("ecosystem", "transformers, accelerate, lightning and others from PyPI, on xpud against CPU", ecosystem, ("setup",)),
     Stage("e2e", "real processes: daemon, clients, faults", e2e, ("setup", "build")),
-    configure_and_build(log, "release", "xpud-node-agent", "xpud-slurm", "spank_xpud", "xpud", "xpuctl", "xpud_pipeline", "ze_xpud", "xpud_python")
-    tally = unittests(log, "tests/engines", together=2, python=python)
-    return tally + unittests(log, "tests/engines/ray", python=stage_environment.prepare(log, "engines/ray"))
+    Stage("engines", "Kubernetes (as a kubelet and an API server see it), real Slurm and real Ray give out parts of a device", engines, ("setup",)),
     Stage("validation", "those of e2e that use devices, under Level Zero's validation layer", validation, ("setup", "build")),
     Stage("asynchronous", "real processes, with the CPU device treated like a GPU", asynchronous, ("build",)),
     Stage("plain", "the same and PyTorch, with a driver that has none of our extensions", plain, ("setup", "build")),
