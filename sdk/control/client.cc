@@ -27,7 +27,7 @@ namespace {
 constexpr int kGrpcThreads = 8;  // that gRPC may start for a channel; without them it aborts or hangs
 // How long a channel waits before it connects again. gRPC's default grows to two minutes, for servers that
 // are far.
-constexpr int kMinReconnectMs = 50, kMaxReconnectMs = 500;
+constexpr int kFirstReconnectMs = 50, kMaxReconnectMs = 500;
 
 // Cancels a call after a time of the steady clock. gRPC's own deadlines follow the wall clock: setting
 // it would end calls early or late.
@@ -102,8 +102,7 @@ absl::StatusOr<Client> Client::Connect(const std::string& address) {
   if (!may_control) return ConnectView(socket);
   RETURN_IF_ERROR(CheckThreadsLeft(kGrpcThreads, "gRPC"));
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kMinReconnectMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kMinReconnectMs);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectMs);
   return Client(path, "",
                 grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments));

@@ -17,7 +17,7 @@
 namespace xpud::agent::kubernetes {
 namespace {
 
-constexpr int kMinReconnectMs = 50, kMaxReconnectMs = 500;
+constexpr int kFirstReconnectMs = 50, kMaxReconnectMs = 500;
 constexpr int kMaxMessageBytes = 16 << 20;  // the limit of the kubelet's own clients
 constexpr int64_t kSecondNs = 1'000'000'000;
 
@@ -66,8 +66,7 @@ absl::Status MakeFolder(const std::string& path) {
 std::shared_ptr<grpc::Channel> LocalChannel(const std::string& socket) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kMinReconnectMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kMinReconnectMs);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectMs);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   return grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments);
