@@ -119,7 +119,8 @@ def batches(marked: list[tuple[Unit, pathlib.Path]]) -> list[list[tuple[Unit, pa
 def run(log: Log, paths: list[str], jobs: int) -> None:
     """Checks every source among `paths`, and the headers that they include."""
     sources = {ROOT / path for path in paths if path.endswith(".cc") and not path.startswith(NOT_COMPILED)}
-    units = [unit for unit in map(Unit.of, json.loads(DATABASE.read_text())) if unit.source in sources]
+    compiled = [entry for entry in json.loads(DATABASE.read_text()) if entry["file"].endswith(".cc")]  # deploy/slurm has a C source
+    units = [unit for unit in map(Unit.of, compiled) if unit.source in sources]
     if missed := sources - {unit.source for unit in units}:
         raise StageFailed(f"preset release does not compile {', '.join(str(path.relative_to(ROOT)) for path in sorted(missed))}")
     planted = Unit(PLANTED, str(ROOT), ("-std=c++20", f"-I{ROOT}"))
