@@ -96,7 +96,7 @@ absl::StatusOr<Client> Client::Connect(const std::string& address) {
   const std::string path = std::filesystem::path(socket).replace_filename("control.sock").string();
   const bool may_control = faccessat(AT_FDCWD, path.c_str(), R_OK | W_OK, AT_EACCESS) == 0 || errno != EACCES;
   // An operator need not be one of the clients' group.
-  if (const absl::Status found = client::FindDaemonSocket(address).status();
+  if (absl::Status found = client::FindDaemonSocket(address).status();
       !found.ok() && !(absl::IsPermissionDenied(found) && may_control))
     return found;
   if (!may_control) return ConnectView(socket);
