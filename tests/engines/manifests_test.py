@@ -76,6 +76,7 @@ class Manifests(unittest.TestCase):
                 file.flush()
                 done = subprocess.run([BINARIES / "xpud-node-agent", "--config", file.name, "--check"], capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(yaml.safe_load(text)["grants"], {"socket": False}, "its folder is not there: the container's root is read-only")
 
     def test_the_daemons_arguments_are_options(self):
         usage = subprocess.run([BINARIES / "xpud", "--help"], capture_output=True, text=True, check=True).stdout
