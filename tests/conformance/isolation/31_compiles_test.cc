@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -28,12 +29,19 @@ constexpr uint64_t kElements = 16;
 // What the compiler's hang or another's kernels may delay a client by, on a busy machine. It would be 10 s.
 constexpr double kMaxDelaySeconds = 4;
 
+// A number that makes kernels other ones than those of earlier runs, which are on disk.
+double Fresh() {
+  static const double number = std::random_device()() % (1 << 23);
+  return number;
+}
+
 // A chain of `length` functions with a constant of its own.
 std::string Chain(int number, int length, loops::Function function) {
   loops::testing::BodyBuilder b;
   const uint32_t i = b.Dimension(b.Size(0));
   constexpr auto kType = loops::DType::kFloat32;
   uint32_t x = b.Call(loops::Function::add, kType, b.Load(0, i), b.Real(number));
+  x = b.Call(loops::Function::add, kType, x, b.Real(Fresh()));
   for (int n = 0; n < length; ++n) x = b.Call(function, kType, x);
   b.Store(1, i, x);
   return loops::Encode({.operands = {{kType, loops::Role::kRead}, {kType, loops::Role::kWritten}},
