@@ -97,9 +97,11 @@ std::vector<DeviceRoom> ClaimDesk::Rooms(bool reclaims) {
   return rooms;
 }
 
-std::vector<Guaranteeable> ClaimDesk::Left() {
+std::vector<Guaranteeable> ClaimDesk::LeftBeside(const std::vector<Claims::Entry>& entries) {
   const std::vector<DeviceRoom> rooms = Rooms(/*reclaims=*/false);
-  const std::vector<Claim> claims = OthersThan("");
+  std::vector<Claim> claims;
+  for (const Claims::Entry& entry : entries)
+    if (!entry.ends) claims.push_back(entry.claim);
   std::vector<Guaranteeable> left;
   for (uint32_t device = 0; device < rooms.size(); ++device)
     left.push_back(LeftOn(device, claims, rooms[device]));

@@ -58,8 +58,8 @@ class ClaimDesk {
   // Waits until the claim's memory is free, or `is_cancelled`, which then is DeadlineExceeded.
   absl::StatusOr<Ended> Delete(const std::string& key, absl::FunctionRef<bool()> is_cancelled);
 
-  // What can still be guaranteed on each device.
-  std::vector<Guaranteeable> Left();
+  // What can still be guaranteed on each device beside these claims.
+  std::vector<Guaranteeable> LeftBeside(const std::vector<Claims::Entry>& claims);
 
  private:
   // A claim whose sessions are being ended.

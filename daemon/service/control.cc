@@ -255,7 +255,7 @@ class Control::Service final : public v1::Control::Service {
     for (uint32_t index = 0; index < lanes_.size(); ++index)
       Fill(sensors[index], *out->mutable_devices(static_cast<int>(index)));
     const TenantTotals tenants = TenantsNow();
-    ListClaimsInto(tenants, [&] { return out->add_claims(); });
+    ListClaimsInto(lanes_.registry().claims().List(), tenants, [&] { return out->add_claims(); });
     ListSessionsInto(work, [&] { return out->add_sessions(); });
     for (const auto& [name, total] : tenants.map()) {
       Fill(name, total, *out->add_tenants());
@@ -389,13 +389,14 @@ class Control::Service final : public v1::Control::Service {
   grpc::Status ListClaims(grpc::ServerContext*, const v1::ListClaimsRequest* request,
                           v1::ListClaimsResponse* out) override {
     out->set_time_ns(NowNs());
+    const std::vector<Claims::Entry> claims = lanes_.registry().claims().List();
     if (request->only_granted()) {
-      ListClaimsInto(TenantTotals(), [&] { return out->add_claims(); });
+      ListClaimsInto(claims, TenantTotals(), [&] { return out->add_claims(); });
       return grpc::Status::OK;
     }
-    ListClaimsInto(TenantsNow(), [&] { return out->add_claims(); });
+    ListClaimsInto(claims, TenantsNow(), [&] { return out->add_claims(); });
     uint32_t device = 0;
-    for (const Guaranteeable& left : Desk().Left()) {
+    for (const Guaranteeable& left : Desk().LeftBeside(claims)) {
       v1::Guaranteeable& row = *out->add_guaranteeable();
       row.set_device(device++);
       row.set_memory_bytes(left.memory);
@@ -424,8 +425,9 @@ class Control::Service final : public v1::Control::Service {
     }
     return tenants;
   }
-  void ListClaimsInto(const TenantTotals& tenants, absl::FunctionRef<v1::Claim*()> add) {
-    for (const Claims::Entry& entry : lanes_.registry().claims().List()) {
+  void ListClaimsInto(const std::vector<Claims::Entry>& claims, const TenantTotals& tenants,
+                      absl::FunctionRef<v1::Claim*()> add) {
+    for (const Claims::Entry& entry : claims) {
       v1::Claim& out = *add();
       Fill(entry, Desk(), out);
       const auto found = tenants.map().find(entry.claim.tenant().Text());

@@ -19,6 +19,7 @@
 #include "daemon/config/nearest_word.h"
 #include "daemon/config/trusted_file.h"
 #include "daemon/config/user.h"
+#include "deploy/agent/core/claim_part.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/unix_address.h"
 
@@ -209,7 +210,7 @@ class Reader {
   Budget ReadBudget(const std::string& what, const YAML::Node& node) {
     Budget budget;
     ReadMap(what, node,
-            {{"share", Value(Integer(budget.share, 1, Budget::kMaxShare))},
+            {{"share", Value(Integer(budget.share, 1, kMaxShare))},
              {"memory", Value(Size(budget.memory))},
              {"claims", Value(Integer(budget.claims, 1, Budget::kMaxClaims))},
              {"class", Value(Choice({kClasses.begin(), kClasses.end()},

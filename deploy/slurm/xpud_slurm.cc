@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "deploy/agent/core/replace_file.h"
+#include "deploy/agent/core/files.h"
 #include "deploy/agent/slurm/jobs.h"
 #include "deploy/agent/slurm/slurm.grpc.pb.h"
 #include "proto/base/output.h"

@@ -2,11 +2,11 @@
 
 namespace xpud::agent {
 
-void Counters::AddCall(const std::string& engine, const std::string& action, const std::string& result,
+void Counters::AddCall(const std::string& engine, const std::string& action, const absl::Status& status,
                        std::chrono::nanoseconds took) {
   const MutexLock lock(mutex_);
   snapshot_.calls[{engine, action}].Add(static_cast<uint64_t>(took.count()));
-  if (result != "ok") ++snapshot_.refusals[{engine, result}];
+  if (!status.ok()) ++snapshot_.refusals[{engine, absl::StatusCodeToString(status.code())}];
 }
 
 void Counters::AddCorrection(const std::string& engine, const std::string& what) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "proto/base/histogram.h"
 #include "proto/base/mutex.h"
 
@@ -14,9 +15,8 @@ namespace xpud::agent {
 
 class Counters {
  public:
-  // A call of an engine has ended: engine "kubernetes", action "prepare"; `result` is "ok" or the name of a
-  // status code.
-  void AddCall(const std::string& engine, const std::string& action, const std::string& result,
+  // A call of an engine has ended with `status`: engine "kubernetes", action "prepare".
+  void AddCall(const std::string& engine, const std::string& action, const absl::Status& status,
                std::chrono::nanoseconds took);
   // Something was not as an engine wants it, and was set right: what is "claim_made", "claim_deleted",
   // "claim_changed", "file_written" or "file_deleted".
@@ -26,7 +26,7 @@ class Counters {
 
   struct Snapshot {
     std::map<std::pair<std::string, std::string>, Histogram> calls;       // by engine and action
-    std::map<std::pair<std::string, std::string>, uint64_t> refusals;     // by engine and result
+    std::map<std::pair<std::string, std::string>, uint64_t> refusals;     // by engine and status code
     std::map<std::pair<std::string, std::string>, uint64_t> corrections;  // by engine and what
     std::map<std::pair<std::string, int>, uint64_t> requests;             // by engine and code
   };

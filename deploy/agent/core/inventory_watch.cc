@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "deploy/agent/core/claim_keeper.h"
+#include "deploy/agent/core/claim_part.h"
 #include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 
@@ -18,8 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint32_t kMaxClaims = 1024;           // that a daemon has
-constexpr uint32_t kGuaranteedTime = 9'500;     // hundredths of a per cent: what a daemon guarantees in all
-constexpr uint32_t kTimeOfAShare = 95;          // a hundredth of that
 constexpr uint64_t kMemoryStep = 256ull << 20;  // smaller changes of free memory are not worth a new slice
 constexpr std::chrono::milliseconds kEventWait{4'000}, kRetryPause{500}, kEventPause{20};
 constexpr std::chrono::seconds kReadPeriod{10};  // memory that others take and free makes no events
@@ -35,16 +34,6 @@ bool Matters(const v1::Event& event) {
 
 // The daemon's memory of the device, of which fragments below kMemoryStep are not given out.
 uint64_t Rounded(uint64_t bytes) { return bytes < kMemoryStep ? bytes : bytes / kMemoryStep * kMemoryStep; }
-
-// Whether both lists have the same guarantees. The daemon reads its claims before what is left: a claim that
-// is made between the two would count as another's. The claims of the next list tell.
-bool HaveSameClaims(const v1::ListClaimsResponse& left, const v1::ListClaimsResponse& right) {
-  return std::ranges::equal(left.claims(), right.claims(), [](const v1::Claim& one, const v1::Claim& other) {
-    return one.key() == other.key() && one.ends() == other.ends() && one.time_least() == other.time_least() &&
-           one.memory_least_bytes() == other.memory_least_bytes() &&
-           std::ranges::equal(one.devices(), other.devices());
-  });
-}
 
 bool HasDevice(const v1::Claim& claim, uint32_t device) {
   return std::ranges::find(claim.devices(), device) != claim.devices().end();
@@ -80,7 +69,7 @@ Inventory InventoryOf(const v1::GetStatusResponse& status, const v1::ListClaimsR
       time += claim.time_least();
     }
     out.memory_bytes = Rounded(memory);
-    out.share = std::min(time, kGuaranteedTime) / kTimeOfAShare;
+    out.share = std::min(time / kTimeOfAShare, kMaxShare);
   }
   for (const v1::Claim& claim : list.claims())
     if (!claim.labels().contains(kEngineLabel) && inventory.claims > 0) --inventory.claims;
@@ -144,12 +133,7 @@ absl::Status InventoryWatch::Read() {
                    daemon_.With([](control::Client& client) { return client.GetStatus(); }));
   ASSIGN_OR_RETURN(const v1::ListClaimsResponse claims,
                    daemon_.With([](control::Client& client) { return client.ListClaims(); }));
-  if (const Inventory inventory = InventoryOf(status, claims); inventory != Current()) {
-    ASSIGN_OR_RETURN(const v1::ListClaimsResponse again,
-                     daemon_.With([](control::Client& client) { return client.ListClaims(); }));
-    // Else the change is an event, after which all is read once more.
-    if (HaveSameClaims(claims, again)) Put(inventory);
-  }
+  Put(InventoryOf(status, claims));
   const uint64_t started = status.time_ns() - status.daemon().uptime_ns();
   const bool is_same =
       std::max(started, daemon_started_ns_) - std::min(started, daemon_started_ns_) < kSameStartNs;

@@ -16,12 +16,6 @@ constexpr char kAdvice[] = "; return a grant first, or ask the administrator to 
 
 }  // namespace
 
-std::optional<size_t> RankOf(std::string_view name) {
-  const auto found = std::ranges::find(kClasses, name);
-  if (found == kClasses.end()) return std::nullopt;
-  return static_cast<size_t>(found - kClasses.begin());
-}
-
 absl::StatusOr<std::optional<Budget>> Budgets::Of(uint32_t uid) const {
   if (uid == 0 || uid == agent_uid) return std::optional<Budget>();
   if (const auto found = users.find(uid); found != users.end()) return std::optional(found->second);

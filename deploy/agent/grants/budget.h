@@ -13,19 +13,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "deploy/agent/core/claim_part.h"
 #include "deploy/agent/grants/grants.pb.h"
 #include "proto/control/xpud.pb.h"
 
 namespace xpud::agent {
 
-// The daemon's classes, the best first.
-inline constexpr std::array<std::string_view, 3> kClasses = {"realtime", "interactive", "batch"};
-// The rank of a class: 0 is the best. Returns nullopt if there is no such class.
-std::optional<size_t> RankOf(std::string_view name);
-
 // What a user may have. Share and memory are for all of its grants together, on each device.
 struct Budget {
-  static constexpr uint32_t kMaxShare = 100, kMaxClaims = 1024;
+  static constexpr uint32_t kMaxClaims = 1024;
   static constexpr uint64_t kMinLeaseMs = 1000, kMaxLeaseMs = uint64_t{30} * 24 * 3600 * 1000;
 
   uint32_t share = kMaxShare;           // hundredths of what the daemon guarantees of a device's time

@@ -43,10 +43,6 @@ constexpr int kThreadsOfGrpc = 24;
 // Root and the agent's own user have no limits of users.
 bool IsOperator(uint32_t uid) { return uid == 0 || uid == geteuid(); }
 
-std::string ResultOf(const absl::Status& status) {
-  return status.ok() ? "ok" : absl::StatusCodeToString(status.code());
-}
-
 // Removes what an earlier agent has left at the path.
 absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
   struct stat info;
@@ -145,16 +141,14 @@ class Door::Connection final : public grants::v1::Grants::CallbackService, publi
       return reactor;
     }
     const auto began = Clock::now();
-    call.turns->Add(call.user, call.pace,
-                    [=, this, &context, work = std::move(work)](const absl::Status& turn) {
-                      absl::Status status = turn;
-                      if (turn.ok())
-                        status = context.IsCancelled() ? absl::CancelledError("the caller is gone") : work();
-                      door_.counters_.AddCall(std::string(call.engine), call.action, ResultOf(status),
-                                              Clock::now() - began);
-                      CallEnds();  // afterwards this may go, but not what gRPC holds for the call
-                      reactor->Finish(ToGrpc(status));
-                    });
+    call.turns->Add(
+        call.user, call.pace, [=, this, &context, work = std::move(work)](const absl::Status& turn) {
+          absl::Status status = turn;
+          if (turn.ok()) status = context.IsCancelled() ? absl::CancelledError("the caller is gone") : work();
+          door_.counters_.AddCall(std::string(call.engine), call.action, status, Clock::now() - began);
+          CallEnds();  // afterwards this may go, but not what gRPC holds for the call
+          reactor->Finish(ToGrpc(status));
+        });
     return reactor;
   }
 

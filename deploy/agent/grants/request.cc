@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "daemon/config/user.h"
 #include "deploy/agent/core/claim_keeper.h"
+#include "deploy/agent/core/claim_part.h"
 #include "proto/base/check.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
@@ -104,11 +105,6 @@ uint64_t Random() {
   return number;
 }
 
-std::string LabelOf(const v1::Claim& claim, const char* name) {
-  const auto found = claim.labels().find(name);
-  return found != claim.labels().end() ? found->second : "";
-}
-
 }  // namespace
 
 std::string UserText(uint32_t uid) {
@@ -130,8 +126,8 @@ absl::Status CheckLease(uint64_t lease_ms, const Budget* budget, const std::stri
 }
 
 absl::Status Complete(GrantRequest& request, const Budget* budget, const std::string& user) {
-  if (request.share() < 1 || request.share() > Budget::kMaxShare)
-    return Refuse("share ", request.share(), "; it may be 1 to ", Budget::kMaxShare);
+  if (request.share() < 1 || request.share() > kMaxShare)
+    return Refuse("share ", request.share(), "; it may be 1 to ", kMaxShare);
   if (request.has_memory_bytes() && request.memory_bytes() == 0)
     return Refuse("memory_bytes 0; it must be above 0, or unset");
   if (!request.has_memory_bytes() && budget != nullptr && budget->memory)
@@ -173,12 +169,8 @@ v1::Claim ClaimOf(const GrantRequest& request, const std::string& key, uint32_t 
   claim.set_key(key);
   *claim.mutable_devices() = request.devices();
   claim.set_class_(request.class_());
-  claim.set_weight(request.share());
-  claim.set_time_least(95 * request.share());
-  if (request.has_memory_bytes()) {
-    claim.set_memory_least_bytes(request.memory_bytes());
-    claim.set_memory_most_bytes(request.memory_bytes());
-  }
+  SetShare(claim, request.share());
+  if (request.has_memory_bytes()) SetMemory(claim, request.memory_bytes());
   claim.set_door_uid(uid);
   auto& labels = *claim.mutable_labels();
   labels = request.labels();

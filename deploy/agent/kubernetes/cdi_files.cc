@@ -1,8 +1,6 @@
 #include "deploy/agent/kubernetes/cdi_files.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,11 +13,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "deploy/agent/core/files.h"
 #include "deploy/agent/kubernetes/json.h"
 #include "deploy/agent/kubernetes/names.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
-#include "proto/base/unique_fd.h"
 
 namespace xpud::agent::kubernetes {
 namespace {
@@ -29,7 +27,6 @@ constexpr char kVersion[] = "0.6.0";
 constexpr char kContainerPath[] = "/run/xpud";
 constexpr char kPrefix[] = "xpud.dev-claim_";
 constexpr char kSuffix[] = ".json";
-constexpr char kTemporaryPrefix[] = ".xpud.dev-claim_";  // runtimes read only *.json and *.yaml
 constexpr char kNamespaceNote[] = "xpud.dev/namespace";
 constexpr char kNameNote[] = "xpud.dev/name";
 constexpr char kPodsNote[] = "xpud.dev/pods";
@@ -65,82 +62,21 @@ absl::Status CheckClaim(const CdiClaim& claim) {
   return absl::OkStatus();
 }
 
-// A file that is removed again unless it gets its name.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(std::string pattern)
-      : path_(std::move(pattern)), fd_(mkostemp(path_.data(), O_CLOEXEC)) {}
-  ~TemporaryFile() {
-    if (fd_.valid()) unlink(path_.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  bool valid() const { return fd_.valid(); }
-  // Returns 0 or an errno. On success the file has the name `path`.
-  int Finish(std::string_view text, const std::string& path) {
-    for (; !text.empty();) {
-      const ssize_t written = write(fd_.get(), text.data(), text.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return errno;
-      text.remove_prefix(static_cast<size_t>(written));
-    }
-    if (fchmod(fd_.get(), 0644) != 0 || fsync(fd_.get()) != 0 || rename(path_.c_str(), path.c_str()) != 0)
-      return errno;
-    fd_.Reset();
-    return 0;
-  }
-
- private:
-  std::string path_;
-  UniqueFd fd_;
-};
-
-// Like `mkdir -p`, with mode 0755 less the umask.
-absl::Status MakeFolder(const std::string& folder) {
-  for (size_t end = 1; end != std::string::npos;) {
-    end = folder.find('/', end + 1);
-    const std::string part = folder.substr(0, end);
-    if (mkdir(part.c_str(), 0755) != 0 && errno != EEXIST) return Failed("create the folder", part, errno);
-  }
-  return absl::OkStatus();
-}
-
 struct CloseFolder {
   void operator()(DIR* folder) const { closedir(folder); }
 };
 
-// The names of files in the folder that start with `prefix`, in order.
-absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder, std::string_view prefix) {
+// The names of this driver's files in the folder, in order; unfinished ones too.
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
   const std::unique_ptr<DIR, CloseFolder> opened(opendir(folder.c_str()));
   if (!opened) return Failed("read the folder", folder, errno);
   std::vector<std::string> names;
   errno = 0;
   while (const dirent* entry = readdir(opened.get()))
-    if (std::string_view(entry->d_name).starts_with(prefix)) names.emplace_back(entry->d_name);
+    if (std::string_view(entry->d_name).starts_with(kPrefix)) names.emplace_back(entry->d_name);
   if (errno != 0) return Failed("read the folder", folder, errno);
   std::ranges::sort(names);
   return names;
-}
-
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!fd.valid()) return Failed("open", path, errno);
-  struct stat status{};
-  if (fstat(fd.get(), &status) != 0) return Failed("read", path, errno);
-  if (!S_ISREG(status.st_mode)) return Refuse("it is not a regular file");
-  std::string text(kMaxFile + 1, '\0');
-  size_t length = 0;
-  while (length < text.size()) {
-    const ssize_t got = read(fd.get(), text.data() + length, text.size() - length);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Failed("read", path, errno);
-    if (got == 0) break;
-    length += static_cast<size_t>(got);
-  }
-  if (length > kMaxFile) return Refuse(absl::StrCat("it has more than ", kMaxFile, " bytes"));
-  text.resize(length);
-  return text;
 }
 
 Json DeviceOf(const CdiClaim& claim) {
@@ -171,7 +107,7 @@ std::optional<std::string> UidOf(const std::string& file) {
 
 absl::StatusOr<CdiClaim> ReadClaim(const std::string& path, const std::optional<std::string>& uid) {
   if (!uid) return Refuse("its name has no uid");
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxFile));
   ASSIGN_OR_RETURN(CdiClaim claim, ReadCdiText(text));
   if (claim.uid != *uid) return Refuse("it is for another claim than its name says");
   return claim;
@@ -208,11 +144,12 @@ std::string CdiFiles::PathOf(std::string_view uid) const {
 }
 
 absl::Status CdiFiles::Open() const {
-  RETURN_IF_ERROR(MakeFolder(folder_));
-  ASSIGN_OR_RETURN(const std::vector<std::string> unfinished, NamesIn(folder_, kTemporaryPrefix));
-  for (const std::string& name : unfinished) {
+  RETURN_IF_ERROR(MakeFolders(folder_));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder_));
+  for (const std::string& name : names) {
     const std::string path = absl::StrCat(folder_, "/", name);
-    if (unlink(path.c_str()) != 0 && errno != ENOENT) return Failed("remove", path, errno);
+    if (name.ends_with(kUnfinished) && unlink(path.c_str()) != 0 && errno != ENOENT)
+      return Failed("remove", path, errno);
   }
   if (access(folder_.c_str(), W_OK) != 0) return Failed("write to the folder", folder_, errno);
   return absl::OkStatus();
@@ -220,17 +157,11 @@ absl::Status CdiFiles::Open() const {
 
 absl::Status CdiFiles::Write(const CdiClaim& claim) const {
   RETURN_IF_ERROR(CheckClaim(claim));
-  const std::string path = PathOf(claim.uid);
-  const std::string pattern = absl::StrCat(folder_, "/", kTemporaryPrefix, claim.uid, ".XXXXXX");
-  std::optional<TemporaryFile> file(pattern);
-  if (!file->valid() && errno == ENOENT) {
-    RETURN_IF_ERROR(MakeFolder(folder_));
-    file.emplace(pattern);
-  }
-  if (!file->valid()) return Failed("create a file in", folder_, errno);
-  const int error = file->Finish(CdiText(claim), path);
-  if (error != 0) return Failed("write", path, error);
-  return absl::OkStatus();
+  // Runtimes read only *.json and *.yaml, so that an unfinished file is none of theirs.
+  absl::Status written = ReplaceFile(PathOf(claim.uid), CdiText(claim));
+  if (!absl::IsNotFound(written)) return written;
+  RETURN_IF_ERROR(MakeFolders(folder_));
+  return ReplaceFile(PathOf(claim.uid), CdiText(claim));
 }
 
 absl::Status CdiFiles::Remove(std::string_view uid) const {
@@ -247,10 +178,11 @@ absl::StatusOr<CdiClaim> CdiFiles::Read(std::string_view uid) const {
 
 absl::StatusOr<CdiFiles::Listing> CdiFiles::List() const {
   Listing listing;
-  const absl::StatusOr<std::vector<std::string>> names = NamesIn(folder_, kPrefix);
+  const absl::StatusOr<std::vector<std::string>> names = NamesIn(folder_);
   if (absl::IsNotFound(names.status())) return listing;
   RETURN_IF_ERROR(names.status());
   for (const std::string& name : *names) {
+    if (name.ends_with(kUnfinished)) continue;
     const std::optional<std::string> uid = UidOf(name);
     absl::StatusOr<CdiClaim> claim = ReadClaim(absl::StrCat(folder_, "/", name), uid);
     if (claim.ok())

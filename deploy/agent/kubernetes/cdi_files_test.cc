@@ -145,7 +145,8 @@ TEST_F(Cdi, OneUnreadableFileNeverHidesTheOthers) {
 TEST_F(Cdi, UnfinishedFilesAreRemovedAtTheStart) {
   const CdiFiles files(folder_);
   ASSERT_TRUE(files.Write(Claim()).ok());
-  std::ofstream(folder_ + "/.xpud.dev-claim_a.Zz0000") << "{";
+  std::ofstream(folder_ + "/xpud.dev-claim_a.json.unfinished") << "{";
+  EXPECT_TRUE(files.List()->unreadable.empty()) << "it is being written";
   std::ofstream(folder_ + "/.other") << "{";
   ASSERT_TRUE(files.Open().ok());
   EXPECT_EQ(Names(), (std::set<std::string>{".other", std::string("xpud.dev-claim_") + kUid + ".json"}));

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "deploy/agent/core/claim_part.h"
 #include "deploy/agent/kubernetes/names.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
@@ -15,7 +16,6 @@ namespace xpud::agent::kubernetes {
 namespace {
 
 constexpr std::array<const char*, 5> kFields = {"apiVersion", "kind", "class", "mostTime", "sessions"};
-constexpr std::array<const char*, 3> kClasses = {"realtime", "interactive", "batch"};
 constexpr uint32_t kMaxSessions = 1024;
 constexpr size_t kMaxShown = 80;
 
@@ -45,8 +45,9 @@ absl::Status CheckFields(const Json& parameters) {
 
 absl::StatusOr<std::string> ReadClass(const Json& value) {
   const auto* text = value.get_ptr<const std::string*>();
-  if (text == nullptr || std::ranges::find(kClasses, *text) == kClasses.end())
-    return Refuse("class ", Shown(value), "; it may be ", absl::StrJoin(kClasses, ", "));
+  if (text == nullptr || !RankOf(*text))
+    return Refuse("class ", Shown(value), "; it may be ",
+                  absl::StrJoin(std::vector<std::string>(kClasses.begin(), kClasses.end()), ", "));
   return *text;
 }
 

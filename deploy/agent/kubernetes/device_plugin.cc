@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "deploy/agent/core/claim_part.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
 
@@ -23,14 +24,9 @@ constexpr std::chrono::milliseconds kListPause{200};
 // It is no claim's key, because those are longer.
 constexpr char kAllSlots[] = "dp-slots";
 
-std::string Label(const v1::Claim& claim, const char* name) {
-  const auto found = claim.labels().find(name);
-  return found == claim.labels().end() ? "" : found->second;
-}
-
 // Nothing if the label is not as this agent writes it.
 SlotSet SlotsOf(const v1::Claim& claim) {
-  return ReadSlotsText(Label(claim, kSlotsLabel)).value_or(SlotSet());
+  return ReadSlotsText(LabelOf(claim, kSlotsLabel)).value_or(SlotSet());
 }
 
 bool Overlap(const SlotSet& left, const SlotSet& right) {
@@ -68,7 +64,7 @@ v1::Claim WithoutAnswers(v1::Claim claim) {
 std::chrono::seconds DevicePlugin::period() const {
   const MutexLock lock(mutex_);
   const bool is_settled = std::ranges::all_of(known_, [](const auto& each) {
-    return !each.second.missed_since && !Label(each.second.claim, kPodLabel).empty();
+    return !each.second.missed_since && !LabelOf(each.second.claim, kPodLabel).empty();
   });
   return is_settled ? kPeriod : kShortPeriod;
 }
@@ -119,7 +115,7 @@ absl::StatusOr<std::string> DevicePlugin::AllocateOne(const v1::Claim& wanted) {
   for (const v1::Claim& claim : claims) {
     const SlotSet others = SlotsOf(claim);
     if (!Overlap(others, slots)) continue;
-    if (others == slots && Label(claim, kPodLabel).empty() && claim.sessions() == 0) {
+    if (others == slots && LabelOf(claim, kPodLabel).empty() && claim.sessions() == 0) {
       Note(claim, /*is_listed=*/true);  // or will be soon
       return claim.door();
     }
@@ -163,14 +159,14 @@ absl::Status DevicePlugin::SetLabels(const v1::Claim& claim, const ContainerSlot
   labels[kPodLabel] = PrintableText(container.pod, kMaxLabel);
   labels["container"] = PrintableText(container.container, kMaxLabel);
   if (std::ranges::all_of(
-          labels, [&](const auto& label) { return Label(claim, label.first.c_str()) == label.second; }))
+          labels, [&](const auto& label) { return LabelOf(claim, label.first.c_str()) == label.second; }))
     return absl::OkStatus();
   ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, parts_.keeper->Acquire(claim.key()));
   const auto made = parts_.keeper->Change(hold, changed, {"labels"});
   if (absl::IsNotFound(made.status())) return absl::OkStatus();  // deleted since the list was read
   RETURN_IF_ERROR(made.status());
   spdlog::info("labelled engine=device-plugin claim={} slots={} pod={}/{} container={}", claim.key(),
-               Label(claim, kSlotsLabel), labels["namespace"], labels[kPodLabel], labels["container"]);
+               LabelOf(claim, kSlotsLabel), labels["namespace"], labels[kPodLabel], labels["container"]);
   const MutexLock lock(mutex_);
   known_[claim.key()] = {*made, std::nullopt};
   return absl::OkStatus();
@@ -194,7 +190,7 @@ absl::Status DevicePlugin::Miss(const v1::Claim& claim, Clock::time_point look) 
     if (look - *since < kMinBetweenLooks || claim.sessions() != 0) return absl::OkStatus();
   }
   spdlog::info("removed engine=device-plugin claim={} slots={} reason=\"no container has its slots\"",
-               claim.key(), PrintableText(Label(claim, kSlotsLabel), kMaxLabel));
+               claim.key(), PrintableText(LabelOf(claim, kSlotsLabel), kMaxLabel));
   parts_.keeper->counters().AddCorrection(kDevicePluginEngine, "claim_deleted");
   return Delete(claim.key());
 }

@@ -1,11 +1,8 @@
 #include "deploy/agent/kubernetes/device_plugin_server.h"
 
-#include <grpcpp/grpcpp.h>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
 
 #include <chrono>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -13,20 +10,14 @@
 #include "absl/strings/str_join.h"
 #include "deploy/agent/kubelet/device_plugin.pb.h"
 #include "deploy/agent/kubernetes/names.h"
-#include "deploy/agent/kubernetes/unary_calls.h"
-#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
-#include "proto/remote/call_server.h"
 
 namespace xpud::agent::kubernetes {
 namespace {
 
 namespace plugin = ::v1beta1;
 
-constexpr int kMaxCalls = 64;     // at a time; others wait
-constexpr int kGrpcThreads = 12;  // that it may start by itself
-constexpr int kMaxMessageBytes = 4 << 20;
 constexpr std::chrono::milliseconds kWatchPause{500};  // between two looks at whether the call goes on
 constexpr char kService[] = "/v1beta1.DevicePlugin/";
 constexpr char kMountedFolder[] = "/run/xpud";
@@ -122,29 +113,23 @@ void DevicePluginServer::ListAndWatch(remote::ServerCall& call) {
 
 void DevicePluginServer::AddMethods() {
   const std::string service = kService;
-  AddUnary<plugin::Empty, plugin::DevicePluginOptions>(*calls_, service + "GetDevicePluginOptions",
-                                                       [](const plugin::Empty&) {
-                                                         plugin::DevicePluginOptions options;
-                                                         options.set_get_preferred_allocation_available(true);
-                                                         return options;
-                                                       });
-  calls_->AddMethod(service + "ListAndWatch", [this](remote::ServerCall& call) {
-    grpc::ByteBuffer request;
-    call.Read(request);
-    ListAndWatch(call);
-    return grpc::Status::OK;
-  });
-  AddUnary<plugin::PreferredAllocationRequest, plugin::PreferredAllocationResponse>(
-      *calls_, service + "GetPreferredAllocation", Prefer);
-  AddUnary<plugin::AllocateRequest, plugin::AllocateResponse>(
-      *calls_, service + "Allocate", [this](const plugin::AllocateRequest& request) {
+  server_.AddUnary<plugin::Empty, plugin::DevicePluginOptions>(
+      service + "GetDevicePluginOptions", [](const plugin::Empty&) {
+        plugin::DevicePluginOptions options;
+        options.set_get_preferred_allocation_available(true);
+        return options;
+      });
+  server_.AddStream(service + "ListAndWatch", [this](remote::ServerCall& call) { ListAndWatch(call); });
+  server_.AddUnary<plugin::PreferredAllocationRequest, plugin::PreferredAllocationResponse>(
+      service + "GetPreferredAllocation", Prefer);
+  server_.AddUnary<plugin::AllocateRequest, plugin::AllocateResponse>(
+      service + "Allocate", [this](const plugin::AllocateRequest& request) {
         const auto began = std::chrono::steady_clock::now();
         auto response = Allocate(*parts_.plugin, request);
         const auto took = std::chrono::steady_clock::now() - began;
         const absl::Status& status = response.status();
         const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(took).count();
-        parts_.counters->AddCall(kDevicePluginEngine, "allocate",
-                                 status.ok() ? "ok" : absl::StatusCodeToString(status.code()), took);
+        parts_.counters->AddCall(kDevicePluginEngine, "allocate", status, took);
         if (status.ok())
           spdlog::info("allocate engine=device-plugin slots={} ms={}", IdsText(request), ms);
         else
@@ -152,23 +137,14 @@ void DevicePluginServer::AddMethods() {
                        ms, std::string(status.message()));
         return response;
       });
-  AddUnary<plugin::PreStartContainerRequest, plugin::PreStartContainerResponse>(
-      *calls_, service + "PreStartContainer",
+  server_.AddUnary<plugin::PreStartContainerRequest, plugin::PreStartContainerResponse>(
+      service + "PreStartContainer",
       [](const plugin::PreStartContainerRequest&) { return plugin::PreStartContainerResponse(); });
 }
 
 absl::Status DevicePluginServer::Serve() {
-  RETURN_IF_ERROR(CheckThreadsLeft(kGrpcThreads, "gRPC"));
-  RETURN_IF_ERROR(MakeFolder(std::filesystem::path(parts_.socket).parent_path()));
-  grpc::ServerBuilder builder;
-  calls_ = std::make_unique<remote::CallServer>(builder, kMaxCalls);
   AddMethods();
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.AddListeningPort("unix:" + parts_.socket, grpc::InsecureServerCredentials());
-  server_ = builder.BuildAndStart();
-  if (server_ == nullptr) return absl::UnavailableError(absl::StrCat("cannot listen at ", parts_.socket));
-  RETURN_IF_ERROR(calls_->Start());
-  chmod(parts_.socket.c_str(), 0600);
+  RETURN_IF_ERROR(server_.Serve({parts_.socket}));
   identity_ = IdentityOf(parts_.socket);
   spdlog::info("serving engine=device-plugin socket={}", parts_.socket);
   return absl::OkStatus();
@@ -178,10 +154,6 @@ absl::StatusOr<std::unique_ptr<DevicePluginServer>> DevicePluginServer::Start(Pa
   std::unique_ptr<DevicePluginServer> server(new DevicePluginServer(std::move(parts)));
   RETURN_IF_ERROR(server->Serve());
   return server;
-}
-
-DevicePluginServer::~DevicePluginServer() {
-  if (server_ != nullptr) calls_->Stop(*server_, std::chrono::milliseconds(0));
 }
 
 }  // namespace xpud::agent::kubernetes

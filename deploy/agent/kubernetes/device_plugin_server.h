@@ -13,15 +13,8 @@
 #include "deploy/agent/core/counters.h"
 #include "deploy/agent/core/inventory_watch.h"
 #include "deploy/agent/kubernetes/device_plugin.h"
+#include "deploy/agent/kubernetes/kubelet_server.h"
 #include "deploy/agent/kubernetes/kubelet_sockets.h"
-
-namespace grpc {
-class Server;
-}
-namespace xpud::remote {
-class CallServer;
-class ServerCall;
-}  // namespace xpud::remote
 
 namespace xpud::agent::kubernetes {
 
@@ -39,7 +32,7 @@ class DevicePluginServer {
   static absl::StatusOr<std::unique_ptr<DevicePluginServer>> Start(Parts parts);
   // Cancels the calls and removes the socket's path, also if another socket is there by now. What was
   // allocated stays.
-  ~DevicePluginServer();
+  ~DevicePluginServer() = default;
   DevicePluginServer(const DevicePluginServer&) = delete;
   DevicePluginServer& operator=(const DevicePluginServer&) = delete;
 
@@ -58,8 +51,7 @@ class DevicePluginServer {
   const Parts parts_;
   std::atomic<int> watches_{0};
   std::optional<FileIdentity> identity_;
-  std::unique_ptr<remote::CallServer> calls_;
-  std::unique_ptr<grpc::Server> server_;
+  KubeletServer server_;
 };
 
 }  // namespace xpud::agent::kubernetes

@@ -3,10 +3,10 @@
 #include <poll.h>
 
 #include <chrono>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "deploy/agent/core/files.h"
 #include "deploy/agent/kubernetes/kubelet_sockets.h"
 #include "deploy/agent/kubernetes/names.h"
 #include "proto/base/start_thread.h"
@@ -31,8 +31,7 @@ absl::StatusOr<std::unique_ptr<Dra>> Dra::Create(Options options) {
   ASSIGN_OR_RETURN(Interrupt end, Interrupt::Create());
   std::unique_ptr<Dra> dra(new Dra(std::move(options), std::move(end)));
   const Options& own = dra->options_;
-  std::error_code error;
-  std::filesystem::create_directories(own.state, error);  // where that fails, the first tombstone says why
+  MakeFolders(own.state).IgnoreError();  // where that fails, the first tombstone says why
   dra->tombstones_ = Tombstones::Open(absl::StrCat(own.state, "/tombstones"));
   own.conditions->Set(kCdiCondition, dra->files_.Open());
   ASSIGN_OR_RETURN(dra->api_server_,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "deploy/agent/core/claim_part.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
 
@@ -26,13 +27,8 @@ std::set<std::string> UidsOf(const std::vector<Allocation::Pod>& pods) {
   return uids;
 }
 
-std::string Label(const v1::Claim& claim, const char* name) {
-  const auto found = claim.labels().find(name);
-  return found == claim.labels().end() ? "" : found->second;
-}
-
 ClaimName NameOf(const v1::Claim& claim) {
-  return {Label(claim, "namespace"), Label(claim, "claim_uid"), Label(claim, "claim")};
+  return {LabelOf(claim, "namespace"), LabelOf(claim, "claim_uid"), LabelOf(claim, "claim")};
 }
 
 CdiClaim FileOf(const Allocation& allocation, const v1::Claim& claim) {

@@ -1,12 +1,9 @@
 #include "deploy/agent/kubernetes/dra_server.h"
 
-#include <grpcpp/grpcpp.h>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
 
 #include <chrono>
 #include <ctime>
-#include <filesystem>
 #include <functional>
 #include <utility>
 
@@ -16,12 +13,9 @@
 #include "deploy/agent/kubelet/registration.pb.h"
 #include "deploy/agent/kubernetes/kubelet_sockets.h"
 #include "deploy/agent/kubernetes/names.h"
-#include "deploy/agent/kubernetes/unary_calls.h"
-#include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
 #include "proto/base/unix_address.h"
-#include "proto/remote/call_server.h"
 
 namespace xpud::agent::kubernetes {
 namespace {
@@ -30,9 +24,6 @@ namespace dra = ::k8s::io::kubelet::pkg::apis::dra::v1;
 namespace health = ::v1;
 using remote::ServerCall;
 
-constexpr int kMaxCalls = 64;     // at a time; others wait
-constexpr int kGrpcThreads = 12;  // that it may start by itself
-constexpr int kMaxMessageBytes = 4 << 20;
 constexpr std::chrono::seconds kLastCalls{5};
 // The kubelet counts a device's health as unknown when it has not heard of it for 30 s.
 constexpr std::chrono::seconds kHealthPeriod{10};
@@ -42,10 +33,6 @@ constexpr int64_t kHealthTimeoutSeconds = 30;
 // The versions of the API that have these messages.
 constexpr const char* kDraVersions[] = {"v1", "v1beta1"};
 constexpr const char* kHealthVersions[] = {"v1", "v1beta1", "v1alpha1"};
-
-std::string ResultOf(const absl::Status& status) {
-  return status.ok() ? "ok" : absl::StatusCodeToString(status.code());
-}
 
 // Measures a call, and has its error in the log.
 template <typename Call>
@@ -58,7 +45,7 @@ auto Measured(Counters& counters, const char* action, const ClaimName& name, Cal
     status = result;
   else
     status = result.status();
-  counters.AddCall(kEngineName, action, ResultOf(status), took);
+  counters.AddCall(kEngineName, action, status, took);
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(took).count();
   const std::string claim = PrintableText(absl::StrCat(name.name_space, "/", name.name), 320);
   const std::string uid = PrintableText(name.uid, 64);
@@ -97,8 +84,8 @@ std::string DraServer::RegistrationSocket() const { return DraRegistrationSocket
 void DraServer::AddRegistration() {
   using Info = pluginregistration::InfoRequest;
   using Status = pluginregistration::RegistrationStatus;
-  AddUnary<Info, pluginregistration::PluginInfo>(
-      *calls_, "/pluginregistration.Registration/GetInfo", [this](const Info&) {
+  server_.AddUnary<Info, pluginregistration::PluginInfo>(
+      "/pluginregistration.Registration/GetInfo", [this](const Info&) {
         pluginregistration::PluginInfo info;
         info.set_type("DRAPlugin");
         info.set_name(kDriver);
@@ -109,8 +96,8 @@ void DraServer::AddRegistration() {
           info.add_supported_versions(absl::StrCat(version, ".DRAResourceHealth"));
         return info;
       });
-  AddUnary<Status, pluginregistration::RegistrationStatusResponse>(
-      *calls_, "/pluginregistration.Registration/NotifyRegistrationStatus", [this](const Status& status) {
+  server_.AddUnary<Status, pluginregistration::RegistrationStatusResponse>(
+      "/pluginregistration.Registration/NotifyRegistrationStatus", [this](const Status& status) {
         const std::string error = PrintableText(status.error(), 512);
         parts_.conditions->Set(kKubeletCondition,
                                status.plugin_registered()
@@ -159,10 +146,10 @@ void DraServer::AddClaims() {
   };
   for (const char* version : kDraVersions) {
     const std::string service = absl::StrCat("/k8s.io.kubelet.pkg.apis.dra.", version, ".DRAPlugin/");
-    AddUnary<dra::NodePrepareResourcesRequest, dra::NodePrepareResourcesResponse>(
-        *calls_, service + "NodePrepareResources", prepare);
-    AddUnary<dra::NodeUnprepareResourcesRequest, dra::NodeUnprepareResourcesResponse>(
-        *calls_, service + "NodeUnprepareResources", unprepare);
+    server_.AddUnary<dra::NodePrepareResourcesRequest, dra::NodePrepareResourcesResponse>(
+        service + "NodePrepareResources", prepare);
+    server_.AddUnary<dra::NodeUnprepareResourcesRequest, dra::NodeUnprepareResourcesResponse>(
+        service + "NodeUnprepareResources", unprepare);
   }
 }
 
@@ -181,35 +168,17 @@ void DraServer::WatchHealth(ServerCall& call) const {
 
 void DraServer::AddHealth() {
   for (const char* version : kHealthVersions) {
-    calls_->AddMethod(absl::StrCat("/", version, ".DRAResourceHealth/NodeWatchResources"),
-                      [this](ServerCall& call) {
-                        grpc::ByteBuffer request;
-                        call.Read(request);
-                        WatchHealth(call);
-                        return grpc::Status::OK;
-                      });
+    server_.AddStream(absl::StrCat("/", version, ".DRAResourceHealth/NodeWatchResources"),
+                      [this](ServerCall& call) { WatchHealth(call); });
   }
 }
 
 absl::Status DraServer::Serve() {
-  RETURN_IF_ERROR(CheckThreadsLeft(kGrpcThreads, "gRPC"));
-  RETURN_IF_ERROR(MakeFolder(std::filesystem::path(CallSocket()).parent_path()));
-  RETURN_IF_ERROR(MakeFolder(std::filesystem::path(RegistrationSocket()).parent_path()));
-  grpc::ServerBuilder builder;
-  calls_ = std::make_unique<remote::CallServer>(builder, kMaxCalls);
   AddRegistration();
   AddClaims();
   AddHealth();
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // The registration last: the kubelet calls as soon as it is there.
-  for (const std::string& path : {CallSocket(), RegistrationSocket()})
-    builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());
-  server_ = builder.BuildAndStart();
-  if (server_ == nullptr)
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen at ", CallSocket(), " or at ", RegistrationSocket()));
-  RETURN_IF_ERROR(calls_->Start());
-  for (const std::string& path : {CallSocket(), RegistrationSocket()}) chmod(path.c_str(), 0600);
+  RETURN_IF_ERROR(server_.Serve({CallSocket(), RegistrationSocket()}));
   spdlog::info("serving engine=kubernetes socket={} registration={}", CallSocket(), RegistrationSocket());
   return absl::OkStatus();
 }
@@ -222,8 +191,6 @@ absl::StatusOr<std::unique_ptr<DraServer>> DraServer::Start(Parts parts) {
   return server;
 }
 
-DraServer::~DraServer() {
-  if (server_ != nullptr) calls_->Stop(*server_, kLastCalls);
-}
+DraServer::~DraServer() { server_.Stop(kLastCalls); }
 
 }  // namespace xpud::agent::kubernetes

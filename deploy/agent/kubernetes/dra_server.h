@@ -11,14 +11,7 @@
 #include "deploy/agent/core/counters.h"
 #include "deploy/agent/core/inventory_watch.h"
 #include "deploy/agent/kubernetes/dra_driver.h"
-
-namespace grpc {
-class Server;
-}
-namespace xpud::remote {
-class CallServer;
-class ServerCall;
-}  // namespace xpud::remote
+#include "deploy/agent/kubernetes/kubelet_server.h"
 
 namespace xpud::agent::kubernetes {
 
@@ -52,8 +45,7 @@ class DraServer {
   void WatchHealth(remote::ServerCall& call) const;
 
   const Parts parts_;
-  std::unique_ptr<remote::CallServer> calls_;
-  std::unique_ptr<grpc::Server> server_;
+  KubeletServer server_;
 };
 
 }  // namespace xpud::agent::kubernetes

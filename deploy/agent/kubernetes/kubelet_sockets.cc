@@ -7,7 +7,6 @@
 #include <sys/un.h>
 
 #include <cerrno>
-#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "deploy/agent/kubernetes/names.h"
@@ -53,14 +52,6 @@ std::optional<FileIdentity> IdentityOf(const std::string& path) {
   return FileIdentity{.device = info.st_dev,
                       .inode = info.st_ino,
                       .changed_ns = info.st_ctim.tv_sec * kSecondNs + info.st_ctim.tv_nsec};
-}
-
-absl::Status MakeFolder(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error)
-    return absl::UnavailableError(absl::StrCat("cannot make the folder ", path, ": ", error.message()));
-  return absl::OkStatus();
 }
 
 std::shared_ptr<grpc::Channel> LocalChannel(const std::string& socket) {

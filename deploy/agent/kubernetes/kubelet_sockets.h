@@ -37,9 +37,6 @@ struct FileIdentity {
 // Returns nullopt if there is no file.
 std::optional<FileIdentity> IdentityOf(const std::string& path);
 
-// Ensures that the folder exists. Returns Unavailable if it cannot be made.
-absl::Status MakeFolder(const std::string& path);
-
 // A channel of its own to a server on this machine, which connects at the first call. It tries again soon
 // after the server has started anew.
 std::shared_ptr<grpc::Channel> LocalChannel(const std::string& socket);

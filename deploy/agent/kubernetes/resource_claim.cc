@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "deploy/agent/core/claim_keeper.h"
+#include "deploy/agent/core/claim_part.h"
 #include "deploy/agent/kubernetes/claim_parameters.h"
 #include "deploy/agent/kubernetes/names.h"
 #include "deploy/agent/kubernetes/quantity.h"
@@ -22,8 +24,6 @@ constexpr size_t kMaxConfigs = 64;
 constexpr size_t kMaxPods = 256;
 constexpr size_t kMaxText = 253;  // Kubernetes' own limit of names
 constexpr size_t kMaxLabel = 253;
-constexpr uint32_t kMaxShare = 100;
-constexpr uint32_t kTimeOfShare = 95;  // hundredths of a per cent
 
 template <typename... Parts>
 absl::Status Refuse(const Parts&... parts) {
@@ -233,7 +233,7 @@ absl::Status ReadParameters(const Json& devices, Allocation& allocation) {
   allocation.class_name = joined.class_name.value_or("");
   allocation.most_time = joined.most_time.value_or(0);
   allocation.sessions = joined.sessions;
-  const uint32_t least = kTimeOfShare * allocation.share;
+  const uint32_t least = kTimeOfAShare * allocation.share;
   if (joined.most_time && *joined.most_time < least) {
     return Refuse("mostTime ", *joined.most_time, " hundredths of a per cent is below ", least,
                   ", which a share of ", allocation.share, " has at least");
@@ -265,15 +265,13 @@ v1::Claim ClaimOf(const Allocation& allocation) {
     if (std::ranges::find(claim.devices(), result.index) == claim.devices().end())
       claim.add_devices(result.index);
   claim.set_class_(allocation.class_name);
-  claim.set_weight(allocation.share);
-  claim.set_time_least(kTimeOfShare * allocation.share);
+  SetShare(claim, allocation.share);
   claim.set_time_most(allocation.most_time);
-  claim.set_memory_least_bytes(allocation.memory);
-  claim.set_memory_most_bytes(allocation.memory);
+  SetMemory(claim, allocation.memory);
   if (allocation.sessions) claim.set_sessions_most(*allocation.sessions);
 
   auto& labels = *claim.mutable_labels();
-  labels["engine"] = kEngineName;
+  labels[kEngineLabel] = kEngineName;
   labels["namespace"] = allocation.name_space;
   labels["claim"] = allocation.name;
   labels["claim_uid"] = allocation.uid;

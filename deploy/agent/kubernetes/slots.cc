@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "deploy/agent/core/claim_part.h"
 #include "deploy/agent/kubernetes/names.h"
 #include "proto/base/status_macros.h"
 
@@ -16,7 +17,6 @@ namespace xpud::agent::kubernetes {
 namespace {
 
 constexpr char kSlotInfix[] = "-slot-";
-constexpr uint32_t kTimeOfShare = 95;  // the daemon guarantees 95% of a device, in hundredths of a per cent
 constexpr uint64_t kMemoryStep = 1 << 20;
 
 // A number as absl::StrCat writes it.
@@ -160,10 +160,8 @@ absl::StatusOr<v1::Claim> PartOf(const SlotSet& wanted, const Inventory& invento
                                                      " slots have less than 1 MiB of the ", *memory,
                                                      " bytes that can be guaranteed"));
   }
-  claim.set_weight(share);
-  claim.set_time_least(kTimeOfShare * share);
-  claim.set_memory_least_bytes(part);
-  claim.set_memory_most_bytes(part);
+  SetShare(claim, share);
+  SetMemory(claim, part);
   return claim;
 }
 

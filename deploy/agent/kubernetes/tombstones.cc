@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "deploy/agent/core/replace_file.h"
+#include "deploy/agent/core/files.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::agent::kubernetes {

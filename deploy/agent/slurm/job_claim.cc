@@ -1,29 +1,21 @@
 #include "deploy/agent/slurm/job_claim.h"
 
-#include <algorithm>
-#include <array>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/config/byte_size.h"
 #include "deploy/agent/core/claim_keeper.h"
+#include "deploy/agent/core/claim_part.h"
 #include "proto/base/text.h"
 
 namespace xpud::agent::slurm {
 namespace {
 
 constexpr std::string_view kKeyStart = "slurm-";
-constexpr uint32_t kTimeOfAShare = 95;  // hundredths of a per cent: the daemon guarantees 95% of a device
 constexpr size_t kMaxLabel = 253, kMaxShown = 80;
-constexpr std::array<std::string_view, 3> kClasses = {"realtime", "interactive", "batch"};  // the best first
 constexpr char kDefaultClass[] = "interactive";
 
-size_t RankOf(std::string_view name) {
-  return static_cast<size_t>(std::ranges::find(kClasses, name) - kClasses.begin());
-}
-
 std::string ClassOf(const std::string& asked, const std::string& best, std::vector<std::string>& warnings) {
-  const bool is_known = RankOf(asked) < kClasses.size();
+  const bool is_known = RankOf(asked).has_value();
   if (!asked.empty() && !is_known) {
     warnings.push_back(absl::StrCat("class \"", PrintableText(asked, kMaxShown),
                                     "\" is none of realtime, interactive, batch; the default is used"));
@@ -68,12 +60,8 @@ v1::Claim ClaimOf(const Job& job, const xpud::slurm::v1::BeginRequest& request, 
   v1::Claim claim;
   claim.set_key(KeyOf(request.job_id()));
   claim.set_class_(ClassOf(request.class_(), limits.best_class, warnings));
-  claim.set_weight(job.share);
-  claim.set_time_least(kTimeOfAShare * job.share);
-  if (const auto memory = MemoryOf(request.memory(), job.share, limits, warnings)) {
-    claim.set_memory_least_bytes(*memory);
-    claim.set_memory_most_bytes(*memory);
-  }
+  SetShare(claim, job.share);
+  if (const auto memory = MemoryOf(request.memory(), job.share, limits, warnings)) SetMemory(claim, *memory);
   auto& labels = *claim.mutable_labels();
   labels[kEngineLabel] = kSlurmEngine;
   labels["job"] = absl::StrCat(request.job_id());

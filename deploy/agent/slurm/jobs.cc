@@ -9,14 +9,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "deploy/agent/core/claim_part.h"
 #include "deploy/agent/slurm/command.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
 
 namespace xpud::agent::slurm {
 namespace {
-
-constexpr uint32_t kMaxShare = 100;
 
 // The states in which a job has its nodes, and may use its claim or will.
 constexpr std::array<std::string_view, 4> kRuns = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING"};

@@ -1,4 +1,4 @@
-#include "deploy/agent/core/replace_file.h"
+#include "deploy/agent/core/files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -54,8 +54,11 @@ absl::Status ReplaceFile(const std::string& path, std::string_view content) {
 }
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t most) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd.valid()) return Failed("open", path);
+  struct stat info;
+  if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode))
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
   std::string content(most + 1, '\0');
   size_t size = 0;
   while (size < content.size()) {
@@ -69,6 +72,13 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t most) 
     return absl::OutOfRangeError(absl::StrCat(path, " has more than ", most, " bytes, which are allowed"));
   content.resize(size);
   return content;
+}
+
+absl::Status MakeFolders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error) return absl::OkStatus();
+  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make the folder ", path));
 }
 
 }  // namespace xpud::agent
