@@ -19,20 +19,25 @@ AT_REST = 10 if rows.SMOKE else 100
 REST_SECONDS = 3 if rows.SMOKE else 60
 SECONDS = 3 if rows.SMOKE else 20
 
-# Says how many products of matrices were computed in each second, until it is ended. Two queues of work keep the device from being idle.
+# Says how many products of matrices were computed in each second, until it is ended. A batch is queued before the one before it is read, so that
+# it always has work.
 WORKER = """
 import sys, time, numpy, xpud
 a = xpud.asarray(numpy.full((256, 256), 1 / 256, 'float32'))
-b = a
-(a @ a).numpy()
+def batch():
+    b = a
+    for _ in range(20):
+        b = a @ b
+    return b
+queued = batch()
+queued.numpy()
 print('ready', flush=True)
 sys.stdin.readline()
 start = time.monotonic()
-done, second = 0, 0
+queued, done, second = batch(), 0, 0
 while True:
-    for _ in range(20):
-        b = a @ b
-    b.numpy()
+    queued, read = batch(), queued
+    read.numpy()
     done += 20
     now = int(time.monotonic() - start)
     if now > second:
