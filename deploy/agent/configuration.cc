@@ -251,6 +251,7 @@ class Reader {
                        [&](size_t mode) { out.mode = static_cast<Configuration::KubernetesMode>(mode); }))},
          {"kubelet", Value(Path(out.kubelet))},
          {"cdi", Value(Path(out.cdi))},
+         {"sysfs", Value(Path(out.sysfs))},
          {"api-server", Value(Words(out.api_server, "a URL, such as https://10.0.0.1:6443"))},
          {"token-file", Value(Path(out.token_file))},
          {"ca-file", Value(Path(out.ca_file))},

@@ -120,7 +120,7 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
   std::vector<Engine*> engines;
   std::unique_ptr<Reconciler> reconciler;
   InventoryWatch inventory(
-      daemon, conditions,
+      daemon, conditions, configuration.kubernetes.sysfs,
       [&](const Inventory&) {
         if (dra != nullptr) dra->Publish();
       },

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 import urllib.error
 import urllib.request
 import uuid
@@ -94,6 +95,7 @@ class NodeTest(unittest.TestCase):
     """A node for each test. Its daemon has one CPU device, unless FLAGS say otherwise."""
 
     FLAGS: tuple[str, ...] = ("--device", "cpu")
+    PCI: dict[str, tuple[str, int]] = {}  # what the CPU devices say as their addresses, with the PCIe root and the NUMA node in the agent's sysfs
 
     def setUp(self):
         temporary = tempfile.TemporaryDirectory(prefix="xpud-node-")
@@ -101,13 +103,24 @@ class NodeTest(unittest.TestCase):
         self.folder = pathlib.Path(temporary.name)
         for name in ("state", "agent", "api"):
             (self.folder / name).mkdir()
-        self.daemon = Daemon(BINARIES, self.folder / "daemon.log", "--state-dir", str(self.folder / "state"), *self.FLAGS)
+        self.make_sysfs()
+        with unittest.mock.patch.dict(os.environ, {"XPUD_CPU_PCI": ",".join(self.PCI)} if self.PCI else {}):
+            self.daemon = Daemon(BINARIES, self.folder / "daemon.log", "--state-dir", str(self.folder / "state"), *self.FLAGS)
         self.addCleanup(self.daemon.close)
         self.start_cluster()
         self.agent = Agent(self.folder / "agent", self.configuration())
         self.addCleanup(self.agent.stop, signal.SIGKILL)
         self.agent.start()
         self.find_agent()
+
+    def make_sysfs(self) -> None:
+        links = self.folder / "sys/bus/pci/devices"
+        links.mkdir(parents=True)
+        for address, (root, numa_node) in self.PCI.items():
+            device = self.folder / "sys/devices" / root / address
+            device.mkdir(parents=True)
+            (device / "numa_node").write_text(f"{numa_node}\n")
+            (links / address).symlink_to(f"../../../devices/{root}/{address}")
 
     def start_cluster(self) -> None:
         """Starts what the agent of the test speaks with."""
@@ -122,7 +135,7 @@ class NodeTest(unittest.TestCase):
     def configuration(self) -> str:
         return json.dumps({"socket": str(self.daemon.address), "state": str(self.folder / "agent"), "node": NODE, "metrics-listen": "127.0.0.1:0",
                            "grants": {"socket": "off"},
-                           "kubernetes": {"mode": "dra", "kubelet": str(self.folder / "kubelet"), "cdi": str(self.folder / "cdi"),
+                           "kubernetes": {"mode": "dra", "kubelet": str(self.folder / "kubelet"), "cdi": str(self.folder / "cdi"), "sysfs": str(self.folder / "sys"),
                                           "api-server": self.api.url, "token-file": str(self.api.token_file), "ca-file": str(self.api.ca_file)}})
 
     # ---- what a scheduler and its controllers do

@@ -82,6 +82,19 @@ class SliceTest(Dra):
         wait_until(lambda: not any(device.get("taints") for device in self.slice()["spec"]["devices"]), 10, "no taints")
 
 
+class PciTest(Dra):
+    """PCI cannot have the second device's address; the third device is of no NUMA node."""
+
+    FLAGS = ("--device", "cpu", "--test-devices", "3")
+    PCI = {"0000:65:00.0": ("pci0000:64/0000:64:01.0", 1), "10000:66:00.0": ("pci10000:00", 0), "0001:c7:1f.7": ("pci0001:c0", -1)}
+
+    def test_the_slice_says_where_devices_are_on_pci(self):
+        attributes = [device["attributes"] for device in self.slice()["spec"]["devices"]]
+        places = [{name.partition("/")[2]: value["string"] for name, value in each.items() if name.startswith("resource.kubernetes.io/")} for each in attributes]
+        self.assertEqual(places, [{"pciBusID": "0000:65:00.0", "pcieRoot": "pci0000:64"}, {}, {"pciBusID": "0001:c7:1f.7", "pcieRoot": "pci0001:c0"}])
+        self.assertEqual([each.get("pciAddress", {}).get("string") for each in attributes], ["0000:65:00.0", None, "0001:c7:1f.7"])
+
+
 class PrepareTest(Dra):
     def test_a_pod_has_its_claim_and_nothing_else(self):
         name = self.claim(share=30, memory="1Gi", parameters={"class": "batch", "mostTime": "50%", "sessions": 4})
