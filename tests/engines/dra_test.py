@@ -384,7 +384,7 @@ class RecoveryTest(Dra):
     def test_kills_at_any_point_leave_nothing_and_lose_nothing(self):
         """SIGKILL of the agent or the daemon while claims are prepared and unprepared, and a kubelet that forgets its calls."""
         chosen = random.Random(43)
-        rounds = 200 if os.environ.get("XPUD_TEST_FULL") else 25
+        rounds = 1000 if os.environ.get("XPUD_TEST_FULL") else 25
         wanted: dict[str, dict] = {}
 
         def call(action, *names) -> bool:
@@ -421,6 +421,8 @@ class RecoveryTest(Dra):
                 wanted[name["uid"]] = name
             self.assertEqual(set(self.claims()), {f"k8s-{uid}" for uid in wanted}, f"round {number}, {victim}")
             self.assertEqual(self.files(), sorted(f"xpud.dev-claim_{uid}.json" for uid in wanted), f"round {number}, {victim}")
+            if number % 100 == 99:  # a thousand take minutes
+                print(f"{number + 1} of {rounds} kills, {len(wanted)} claims", file=sys.stderr, flush=True)
         for name in list(wanted.values()):
             self.kubelet.unprepare(name)
         self.expect_nothing_left()
