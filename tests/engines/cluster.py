@@ -71,23 +71,26 @@ class Agent:
         self.process = None
         return status
 
-    def _page(self, path: str) -> tuple[int, str]:
-        address = next(line.split("address=")[1].strip() for line in reversed(self.log.read_text().splitlines()) if " metrics address=" in line)
+    def metrics_address(self) -> str:
+        return next(line.split("address=")[1].strip() for line in reversed(self.log.read_text().splitlines()) if " metrics address=" in line)
+
+    def page(self, path: str) -> tuple[int, str]:
+        """Returns status and body."""
         try:
-            with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{self.metrics_address()}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as failure:
             return failure.code, failure.read().decode()
 
     def readiness(self) -> tuple[int, str]:
-        return self._page("/readyz")
+        return self.page("/readyz")
 
     def health(self) -> int:
-        return self._page("/healthz")[0]
+        return self.page("/healthz")[0]
 
     def metrics(self) -> dict[str, float]:
         """The series, by name and labels as they are written."""
-        text = self._page("/metrics")[1]
+        text = self.page("/metrics")[1]
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line and not line.startswith("#")}
 
 
