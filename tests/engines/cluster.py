@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = ROOT / "build/release/bin"
 sys.path.insert(0, str(ROOT / "tools/lib"))
 
+import admission  # noqa: E402
 from api_server import ApiServer  # noqa: E402
 from daemon import Daemon  # noqa: E402
 from kubelet import Kubelet  # noqa: E402
@@ -71,23 +72,26 @@ class Agent:
         self.process = None
         return status
 
-    def _page(self, path: str) -> tuple[int, str]:
-        address = next(line.split("address=")[1].strip() for line in reversed(self.log.read_text().splitlines()) if " metrics address=" in line)
+    def metrics_address(self) -> str:
+        return next(line.split("address=")[1].strip() for line in reversed(self.log.read_text().splitlines()) if " metrics address=" in line)
+
+    def page(self, path: str) -> tuple[int, str]:
+        """Returns status and body."""
         try:
-            with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{self.metrics_address()}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as failure:
             return failure.code, failure.read().decode()
 
     def readiness(self) -> tuple[int, str]:
-        return self._page("/readyz")
+        return self.page("/readyz")
 
     def health(self) -> int:
-        return self._page("/healthz")[0]
+        return self.page("/healthz")[0]
 
     def metrics(self) -> dict[str, float]:
         """The series, by name and labels as they are written."""
-        text = self._page("/metrics")[1]
+        text = self.page("/metrics")[1]
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line and not line.startswith("#")}
 
 
@@ -124,7 +128,8 @@ class NodeTest(unittest.TestCase):
 
     def start_cluster(self) -> None:
         """Starts what the agent of the test speaks with."""
-        self.api = ApiServer(self.folder / "api", models=True)
+        self.api = ApiServer(self.folder / "api", models=True, policy=admission.Policy.of(ROOT / "deploy/kubernetes/base/admission.yaml"),
+                             user=admission.service_account("xpud-system", "xpud-node-agent", NODE))
         self.addCleanup(self.api.close)
         self.kubelet = Kubelet(self.folder / "kubelet", self.folder / "cdi")
         self.addCleanup(self.kubelet.restart)
