@@ -138,25 +138,62 @@ class Reader {
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
     if (documents.size() > 1) Add(documents[1], "a second document begins; use one document per file");
     if (documents.empty() || documents[0].IsNull()) return;
-    ReadMap("the file", documents[0],
-            {{"socket", Value(SocketPath(out_.socket))},
-             {"state", Value(Path(out_.state))},
-             {"node", Value(Words(out_.node, "the machine's name in its cluster"))},
-             {"metrics-listen", Value(Words(out_.metrics_listen, "HOST:PORT, PORT or unix:PATH"))},
-             {"grants", [this](const auto&, const auto& node) { ReadGrants(node); }},
-             {"kubernetes", [this](const auto&, const auto& node) { ReadKubernetes(node); }},
-             {"slurm", [this](const auto&, const auto& node) { ReadSlurm(node); }}});
+    ReadMap("the file", documents[0], FileKeys());
   } catch (const YAML::Exception& error) {
     Add(error.mark, absl::StrCat("not valid YAML: ", error.msg));
+  }
+
+  std::vector<std::string> KeysForRestart(const Configuration& before, const Configuration& now) {
+    std::vector<std::string> found;
+    AddDifferences("", FileKeys(), before, now, found);
+    return found;
   }
 
  private:
   // Reads the value of a key.
   using ReadNode = std::function<void(const YAML::Node& key, const YAML::Node& value)>;
+  using Differs = std::function<bool(const Configuration& a, const Configuration& b)>;
   struct Key {
     std::string_view name;
     ReadNode read;
+    Differs differs = nullptr;   // in what needs a restart; null: the key changes at run time
+    std::vector<Key> keys = {};  // of a map
   };
+
+  // A key that needs a restart. `get`: its value in a configuration.
+  template <typename Get>
+  Key Fixed(std::string_view name, ReadValue read, Get get) {
+    return {name, Value(std::move(read)), [get](const Configuration& a, const Configuration& b) {
+              return std::invoke(get, a) != std::invoke(get, b);
+            }};
+  }
+
+  Key Section(std::string_view name, std::vector<Key> keys) {
+    return {name,
+            [this, name, keys](const auto&, const auto& node) { ReadMap(std::string(name), node, keys); },
+            nullptr, keys};
+  }
+
+  static void AddDifferences(const std::string& prefix, const std::vector<Key>& keys,
+                             const Configuration& before, const Configuration& now,
+                             std::vector<std::string>& found) {
+    for (const Key& key : keys) {
+      const std::string name = prefix + std::string(key.name);
+      if (key.differs && key.differs(before, now)) found.push_back(name);
+      AddDifferences(name + ": ", key.keys, before, now, found);
+    }
+  }
+
+  std::vector<Key> FileKeys() {
+    return {Fixed("socket", SocketPath(out_.socket), &Configuration::socket),
+            Fixed("state", Path(out_.state), &Configuration::state),
+            Fixed("node", Words(out_.node, "the machine's name in its cluster"), &Configuration::node),
+            Fixed("metrics-listen", Words(out_.metrics_listen, "HOST:PORT, PORT or unix:PATH"),
+                  &Configuration::metrics_listen),
+            Section("grants", GrantKeys()),
+            Section("kubernetes", KubernetesKeys()),
+            Section("slurm", SlurmKeys())};
+  }
 
   void Add(const YAML::Mark& mark, std::string text) {
     problems_.push_back({mark.line + 1, mark.column + 1, std::move(text)});
@@ -220,30 +257,45 @@ class Reader {
   }
 
   void ReadUser(const YAML::Node& key, const YAML::Node& node) {
-    const std::string what = absl::StrCat("grants: users: ", key.Scalar());
+    const Budget budget = ReadBudget(absl::StrCat("grants: users: ", key.Scalar()), node);
     const std::optional<uint32_t> uid = ParseUser(key.Scalar());
-    const Budget budget = ReadBudget(what, node);
     if (!uid)
       return Add(key, absl::StrCat("unknown user '", key.Scalar(), "'; use an account's name or number"));
     if (!out_.grants.budgets.users.emplace(*uid, budget).second)
       Add(key, absl::StrCat("user ", *uid, " already has a budget in this file; set it once"));
   }
 
-  void ReadGrants(const YAML::Node& node) {
-    ReadMap("grants", node,
-            {{"socket", Value(SocketPathOrOff(out_.grants.socket))},
-             {"users",
-              [this](const auto&, const auto& users) {
-                ForEach("grants: users", users,
-                        [this](const auto& key, const auto& user) { ReadUser(key, user); });
-              }},
-             {"default", [this](const auto&, const auto& budget) {
-                out_.grants.budgets.fallback = ReadBudget("grants: default", budget);
-              }}});
+  void ReadGroup(const YAML::Node& key, const YAML::Node& node) {
+    const Budget budget = ReadBudget(absl::StrCat("grants: groups: ", key.Scalar()), node);
+    const std::optional<uint32_t> gid = ParseGroup(key.Scalar());
+    auto& groups = out_.grants.budgets.groups;
+    if (!gid)
+      return Add(key, absl::StrCat("unknown group '", key.Scalar(), "'; use a group's name or number"));
+    if (std::ranges::find(groups, *gid, [](const auto& each) { return each.first; }) != groups.end())
+      return Add(key, absl::StrCat("group ", *gid, " already has a budget in this file; set it once"));
+    groups.emplace_back(*gid, budget);
   }
 
-  void ReadKubernetes(const YAML::Node& node) {
+  // A map from users or groups to budgets.
+  ReadNode Entries(const char* what, void (Reader::*read)(const YAML::Node& key, const YAML::Node& node)) {
+    return [=, this](const auto&, const auto& entries) {
+      ForEach(what, entries, [=, this](const auto& key, const auto& entry) { (this->*read)(key, entry); });
+    };
+  }
+
+  std::vector<Key> GrantKeys() {
+    return {Fixed("socket", SocketPathOrOff(out_.grants.socket),
+                  [](const Configuration& in) { return in.grants.socket; }),
+            {"users", Entries("grants: users", &Reader::ReadUser)},
+            {"groups", Entries("grants: groups", &Reader::ReadGroup)},
+            {"default", [this](const auto&, const auto& budget) {
+               out_.grants.budgets.fallback = ReadBudget("grants: default", budget);
+             }}};
+  }
+
+  std::vector<Key> KubernetesKeys() {
     Configuration::KubernetesSettings& out = out_.kubernetes;
+<<<<<<< HEAD
     ReadMap(
         "kubernetes", node,
         {{"mode",
@@ -256,18 +308,39 @@ class Reader {
          {"token-file", Value(Path(out.token_file))},
          {"ca-file", Value(Path(out.ca_file))},
          {"slots", Value(Integer(out.slots, 1, 100))}});
+=======
+    const auto of = [](auto member) {
+      return [member](const Configuration& in) { return std::invoke(member, in.kubernetes); };
+    };
+    using Settings = Configuration::KubernetesSettings;
+    return {Fixed("mode",
+                  Choice({"off", "dra", "device-plugin"},
+                         [&](size_t mode) { out.mode = static_cast<Configuration::KubernetesMode>(mode); }),
+                  of(&Settings::mode)),
+            Fixed("kubelet", Path(out.kubelet), of(&Settings::kubelet)),
+            Fixed("cdi", Path(out.cdi), of(&Settings::cdi)),
+            Fixed("api-server", Words(out.api_server, "a URL, such as https://10.0.0.1:6443"),
+                  of(&Settings::api_server)),
+            Fixed("token-file", Path(out.token_file), of(&Settings::token_file)),
+            Fixed("ca-file", Path(out.ca_file), of(&Settings::ca_file)),
+            Fixed("slots", Integer(out.slots, 1, 100), of(&Settings::slots))};
+>>>>>>> 324198b081084776c05b69e10b333f83ef56fae4
   }
 
-  void ReadSlurm(const YAML::Node& node) {
+  std::vector<Key> SlurmKeys() {
     Configuration::SlurmSettings& out = out_.slurm;
-    ReadMap(
-        "slurm", node,
-        {{"enabled", Value(Switch(out.enabled))},
-         {"scontrol", Value(Path(out.scontrol))},
-         {"squeue", Value(Path(out.squeue))},
-         {"best-class", Value(Choice({kClasses.begin(), kClasses.end()},
-                                     [&](size_t rank) { out.best_class = std::string(kClasses[rank]); }))},
-         {"memory-per-share", Value(Size(out.memory_per_share))}});
+    const auto of = [](auto member) {
+      return [member](const Configuration& in) { return std::invoke(member, in.slurm); };
+    };
+    using Settings = Configuration::SlurmSettings;
+    return {Fixed("enabled", Switch(out.enabled), of(&Settings::enabled)),
+            Fixed("scontrol", Path(out.scontrol), of(&Settings::scontrol)),
+            Fixed("squeue", Path(out.squeue), of(&Settings::squeue)),
+            Fixed("best-class",
+                  Choice({kClasses.begin(), kClasses.end()},
+                         [&](size_t rank) { out.best_class = std::string(kClasses[rank]); }),
+                  of(&Settings::best_class)),
+            Fixed("memory-per-share", Size(out.memory_per_share), of(&Settings::memory_per_share))};
   }
 
   std::vector<Problem>& problems_;
@@ -289,10 +362,20 @@ std::vector<Problem> ParseConfiguration(const std::string& text, Configuration& 
   return problems;
 }
 
+std::vector<std::string> KeysForRestart(const Configuration& before, const Configuration& now) {
+  std::vector<Problem> problems;
+  Configuration unused;
+  return Reader(problems, unused).KeysForRestart(before, now);
+}
+
 absl::StatusOr<Configuration> ReadConfiguration(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, config::ReadTrustedFile(path));
   Configuration configuration;
   const std::vector<Problem> problems = ParseConfiguration(text, configuration);
+  if (problems.empty() && configuration.slurm.enabled && configuration.grants.socket.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": slurm is enabled, and grants has socket: off; Slurm's prolog and epilog need that socket"));
+  }
   if (problems.empty()) return configuration;
   return absl::InvalidArgumentError(
       absl::StrJoin(problems, "\n", [&](std::string* out, const Problem& problem) {

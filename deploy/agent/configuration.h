@@ -58,8 +58,12 @@ struct Problem {
 // are any, the configuration may not be used.
 std::vector<Problem> ParseConfiguration(const std::string& text, Configuration& out);
 // Reads a file that only its owner may write. Returns NotFound, PermissionDenied, or InvalidArgument with all
-// problems, a line each: "PATH:LINE:COLUMN: text".
+// problems, a line each: "PATH:LINE:COLUMN: text", or with what does not go together.
 absl::StatusOr<Configuration> ReadConfiguration(const std::string& path);
+
+// The keys whose values differ and that a running agent does not change: "socket", "kubernetes: slots". The
+// others, the budgets of `grants`, it takes from `now` at once.
+std::vector<std::string> KeysForRestart(const Configuration& before, const Configuration& now);
 
 // The name of this machine, which is the default of `node`.
 std::string HostName();

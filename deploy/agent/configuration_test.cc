@@ -18,6 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 // The problems of a text: "LINE:COLUMN: what".
 std::vector<std::string> ProblemsOf(const std::string& text) {
@@ -52,6 +53,10 @@ grants:
   users:
     root: {share: 50, memory: 4GiB, claims: 3, class: realtime, lease: 90s}
     1234: {}
+  groups:
+    7002: {share: 20}
+    root: {share: 10}
+    7001: {claims: 2}
   default: {share: 5, class: batch}
 kubernetes: {mode: device-plugin, slots: 4, api-server: "https://10.0.0.1:6443"}
 slurm: {enabled: true, scontrol: /opt/slurm/scontrol, squeue: /opt/slurm/squeue, best-class: batch, memory-per-share: 64MiB}
@@ -61,6 +66,10 @@ slurm: {enabled: true, scontrol: /opt/slurm/scontrol, squeue: /opt/slurm/squeue,
   EXPECT_EQ(configuration.grants.socket, "");
   EXPECT_EQ(configuration.grants.budgets.users.at(0), (Budget{50, uint64_t{4} << 30, 3, "realtime", 90'000}));
   EXPECT_EQ(configuration.grants.budgets.users.at(1234), Budget());
+  EXPECT_THAT(configuration.grants.budgets.groups,
+              ElementsAre(Pair(7002, Budget{.share = 20}), Pair(0, Budget{.share = 10}),
+                          Pair(7001, Budget{.claims = 2})))
+      << "in the file's order";
   EXPECT_EQ(configuration.grants.budgets.fallback, (Budget{5, std::nullopt, 16, "batch", 3'600'000}));
   EXPECT_EQ(configuration.kubernetes.mode, Configuration::KubernetesMode::kDevicePlugin);
   EXPECT_EQ(configuration.kubernetes.slots, 4u);
@@ -115,6 +124,41 @@ TEST(AgentConfiguration, IsNotReadFromWhatIsNoYaml) {
   EXPECT_THAT(ProblemsOf("node: a\n---\nnode: b\n"), ElementsAre(HasSubstr("a second document begins")));
 }
 
+TEST(AgentConfiguration, GroupsAreNamedOnce) {
+  EXPECT_THAT(
+      ProblemsOf("grants:\n  groups:\n    nogroup-of-this-name: {}\n    root: {share: 0}\n    0: {}\n"),
+      ElementsAre("3:5: unknown group 'nogroup-of-this-name'; use a group's name or number",
+                  "4:19: share: '0' is not allowed; use an integer from 1 to 100",
+                  "5:5: group 0 already has a budget in this file; set it once"));
+}
+
+TEST(AgentConfiguration, KeysThatNeedARestartAreNamedIfTheyDiffer) {
+  const Configuration before = Parsed("");
+  EXPECT_THAT(KeysForRestart(before, before), IsEmpty());
+  EXPECT_THAT(KeysForRestart(before, Parsed("grants: {users: {0: {}}, groups: {0: {}}, default: {}}")),
+              IsEmpty());
+  EXPECT_THAT(KeysForRestart(before, Parsed("socket: /run/xpud/xpud.sock\nkubernetes: {slots: 10}")),
+              IsEmpty())
+      << "the defaults, written down";
+  EXPECT_THAT(KeysForRestart(Parsed("slurm: {memory-per-share: 1GiB}"), before),
+              ElementsAre("slurm: memory-per-share"));
+  const Configuration all = Parsed(R"(
+socket: /x.sock
+state: /x
+node: x
+metrics-listen: x
+grants: {socket: /x.sock, users: {0: {}}, groups: {0: {}}, default: {}}
+kubernetes: {mode: dra, kubelet: /x, cdi: /x, api-server: x, token-file: /x, ca-file: /x, slots: 1}
+slurm: {enabled: true, scontrol: /x, squeue: /x, best-class: batch, memory-per-share: 1GiB}
+)");
+  EXPECT_THAT(
+      KeysForRestart(before, all),
+      ElementsAre("socket", "state", "node", "metrics-listen", "grants: socket", "kubernetes: mode",
+                  "kubernetes: kubelet", "kubernetes: cdi", "kubernetes: api-server",
+                  "kubernetes: token-file", "kubernetes: ca-file", "kubernetes: slots", "slurm: enabled",
+                  "slurm: scontrol", "slurm: squeue", "slurm: best-class", "slurm: memory-per-share"));
+}
+
 TEST(AgentConfiguration, IsReadFromAFileThatOnlyItsOwnerMayWrite) {
   const std::string path = testing::TempDir() + "/agent-configuration-test.yaml";
   std::ofstream(path) << "socket: x\n";
@@ -122,6 +166,10 @@ TEST(AgentConfiguration, IsReadFromAFileThatOnlyItsOwnerMayWrite) {
   EXPECT_THAT(std::string(ReadConfiguration(path).status().message()), HasSubstr(path + ":1:9: socket: 'x'"));
   ASSERT_EQ(chmod(path.c_str(), 0666), 0);
   EXPECT_EQ(ReadConfiguration(path).status().code(), absl::StatusCode::kPermissionDenied);
+  ASSERT_EQ(chmod(path.c_str(), 0644), 0);
+  std::ofstream(path) << "slurm: {enabled: true}\ngrants: {socket: off}\n";
+  EXPECT_THAT(std::string(ReadConfiguration(path).status().message()),
+              HasSubstr(path + ": slurm is enabled, and grants has socket: off"));
   std::filesystem::remove(path);
   EXPECT_EQ(ReadConfiguration(path).status().code(), absl::StatusCode::kNotFound);
 }
@@ -147,6 +195,7 @@ TEST(AgentConfiguration, ExampleIsTrue) {
   expected.metrics_listen = "9465";
   expected.kubernetes.api_server = "https://10.0.0.1:6443";
   expected.grants.budgets.users = {{1000, {.memory = uint64_t{64} << 30}}};
+  expected.grants.budgets.groups = {{100, {.share = 50, .memory = uint64_t{16} << 30, .claims = 8}}};
   expected.grants.budgets.fallback = Budget{25, uint64_t{4} << 30, 4, "batch", 600'000};
   expected.slurm.memory_per_share = uint64_t{1} << 30;
   EXPECT_EQ(Parsed(Uncommented(XPUD_EXAMPLE_FILE)), expected);

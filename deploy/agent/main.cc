@@ -12,6 +12,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "daemon/telemetry/metrics_server.h"
 #include "daemon/telemetry/stderr_sink.h"
 #include "deploy/agent/configuration.h"
@@ -46,7 +48,8 @@ constexpr char kUsage[] =
   --help, --version
 
 XPUD_NODE_NAME overrides `node`, this machine's name for the engines. SIGTERM leaves all claims in place: a new agent goes on with them.
-SIGHUP compares claims, engines and files at once, which otherwise happens each 55 s (with slots, each 15 s).
+SIGHUP reads the configuration again, of which the budgets of `grants` change at once; the log names keys that need a restart, or what is
+wrong, and then all stays as it was. It also compares claims, engines and files, which otherwise happens each 55 s (with slots, each 15 s).
 )";
 
 struct Options {
@@ -90,13 +93,25 @@ MetricsSnapshot TakeSnapshot(ClaimKeeper& keeper, const Counters& counters, cons
   return snapshot;
 }
 
-absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_t& signals) {
-  if (configuration.slurm.enabled && configuration.grants.socket.empty()) {
-    return absl::InvalidArgumentError(
-        "slurm is enabled, and grants has socket: off; Slurm's prolog and epilog need that socket");
-  }
+// Reads the file again, and has the agent do what a running one can change. An invalid file changes nothing.
+void Reload(const Options& options, const Configuration& running, Grants* grants, Conditions& conditions) {
+  const auto now = ReadConfigurationAndNode(options);
+  const std::string reason = absl::StrReplaceAll(std::string(now.status().message()), {{"\n", "; "}});
+  conditions.Set("configuration", absl::Status(now.status().code(), reason));
+  if (!now.ok())
+    return spdlog::warn("configuration_invalid file={} reason=\"{}\"; the old one stays in force",
+                        options.config, reason);
+  if (grants != nullptr) grants->SetBudgets(now->grants.budgets);
+  spdlog::info("configuration_read file={}", options.config);
+  if (const auto keys = KeysForRestart(running, *now); !keys.empty())
+    spdlog::warn("configuration_needs_restart file={} keys=\"{}\"", options.config,
+                 absl::StrJoin(keys, ", "));
+}
+
+absl::Status Run(const Options& options, const Configuration& configuration, const sigset_t& signals) {
   Counters counters;
   Conditions conditions;
+  conditions.Set("configuration", absl::OkStatus());
   DaemonLink daemon(configuration.socket);
   ClaimKeeper keeper(daemon, counters);
 
@@ -180,10 +195,14 @@ absl::Status Run(const Configuration& configuration, int ready_fd, const sigset_
                                                                   .slots = configuration.kubernetes.slots}));
   }
   spdlog::info("serving version={} node={}", XPUD_VERSION, configuration.node);
-  if (ready_fd >= 0 && write(ready_fd, "\n", 1) != 1) spdlog::warn("ready_fd_unusable fd={}", ready_fd);
+  if (options.ready_fd >= 0 && write(options.ready_fd, "\n", 1) != 1)
+    spdlog::warn("ready_fd_unusable fd={}", options.ready_fd);
 
   int signal = 0;
-  while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) reconciler->Run();
+  while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) {
+    Reload(options, configuration, grants.get(), conditions);
+    reconciler->Run();
+  }
   spdlog::info("ending signal={}", signal);
   if (dra != nullptr) dra->EndServing();  // its server uses the inventory
   return absl::OkStatus();
@@ -216,7 +235,7 @@ int Main(int argc, char** argv) {
   sigemptyset(&signals);
   for (const int each : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, each);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  const absl::Status status = Run(*configuration, options->ready_fd, signals);
+  const absl::Status status = Run(*options, *configuration, signals);
   if (status.ok()) return 0;
   spdlog::error("failed error=\"{}\"", std::string(status.message()));
   return kFailure;

@@ -281,6 +281,29 @@ TEST_F(AgentGrants, AreLimitedForEachUser) {
   EXPECT_EQ(root.Grant(request).error_code(), grpc::INVALID_ARGUMENT) << "there is no device 2";
 }
 
+TEST_F(AgentGrants, StayIfTheirUserMayHaveLess) {
+  User user = UserOf(kUser);
+  messages::GrantRequest request = Share(60, "train");
+  request.set_lease_ms(600'000);
+  ASSERT_TRUE(user.Grant(request).ok());
+  const std::string grant = user.granted.grant();
+  grants_->SetBudgets({.users = {{kUser, {.share = 70, .claims = 4, .lease_ms = 5'000}}}});
+  EXPECT_EQ(Claims().size(), 1u);
+  EXPECT_TRUE(user.Renew(grant).ok());
+  EXPECT_TRUE(user.Renew(grant, 600'000).ok()) << "the lease that it has";
+  EXPECT_EQ(user.Renew(grant, 600'001).error_code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(user.Grant(Share(11)).error_code(), grpc::RESOURCE_EXHAUSTED) << "of 70 it has 60";
+  request = Share(10);
+  request.set_lease_ms(5'000);
+  EXPECT_TRUE(user.Grant(request).ok());
+  grants_->SetBudgets({});
+  EXPECT_EQ(user.Grant(Share(1)).error_code(), grpc::PERMISSION_DENIED);
+  EXPECT_TRUE(user.Renew(grant).ok());
+  EXPECT_EQ(user.Renew(grant, 600'001).error_code(), grpc::PERMISSION_DENIED);
+  EXPECT_TRUE(user.Return(grant).ok());
+  EXPECT_EQ(Claims().size(), 1u);
+}
+
 TEST_F(AgentGrants, AreReturnedByTheirUserAlone) {
   User user = UserOf(kUser), other = UserOf(kOther);
   ASSERT_TRUE(user.Grant(Share(20)).ok());

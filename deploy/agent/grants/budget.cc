@@ -16,15 +16,19 @@ constexpr char kAdvice[] = "; return a grant first, or ask the administrator to 
 
 }  // namespace
 
-absl::StatusOr<std::optional<Budget>> Budgets::Of(uint32_t uid) const {
+absl::StatusOr<std::optional<Budget>> Budgets::Of(const Caller& caller) const {
+  const uint32_t uid = caller.uid;
   if (uid == 0 || uid == agent_uid) return std::optional<Budget>();
   if (const auto found = users.find(uid); found != users.end()) return std::optional(found->second);
+  for (const auto& [gid, budget] : groups)
+    if (std::ranges::find(caller.groups, gid) != caller.groups.end()) return std::optional(budget);
   if (fallback) return fallback;
   const std::string name = PrintableText(UserName(uid), 64);
   return absl::PermissionDeniedError(absl::StrCat(
       UserText(uid),
       " may have no grants; the administrator allows them in agent.yaml, with \"grants: {users: {", name,
-      ": {share: 25}}}\", or with \"grants: {default: {share: 25}}\" for all users"));
+      ": {share: 25}}}\", with \"grants: {groups: {GROUP: {share: 25}}}\" for each user of a group, or with "
+      "\"grants: {default: {share: 25}}\" for all users"));
 }
 
 Usage::Usage(const std::vector<v1::Claim>& claims, uint32_t uid) {

@@ -9,12 +9,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "deploy/agent/core/claim_part.h"
 #include "deploy/agent/grants/grants.pb.h"
+#include "deploy/agent/grants/process.h"
 #include "proto/control/xpud.pb.h"
 
 namespace xpud::agent {
@@ -34,13 +36,15 @@ struct Budget {
 };
 
 struct Budgets {
-  std::map<uint32_t, Budget> users = {};  // by uid
-  std::optional<Budget> fallback = {};    // of users who are not in `users`
-  uint32_t agent_uid = 0;                 // has no limit, like root
+  std::map<uint32_t, Budget> users = {};                 // by uid
+  std::vector<std::pair<uint32_t, Budget>> groups = {};  // by gid, each once; for each user by itself
+  std::optional<Budget> fallback = {};                   // of users who are in none of these
+  uint32_t agent_uid = 0;                                // has no limit, like root
 
-  // Returns nullopt if the user has no limit, and PermissionDenied, with what the administrator has to add,
-  // if there is no entry for it.
-  absl::StatusOr<std::optional<Budget>> Of(uint32_t uid) const;
+  // The entry of the user, else the first one for a group of the caller, else the default. Returns nullopt if
+  // the user has no limit, and PermissionDenied, with what the administrator has to add, if there is no
+  // entry.
+  absl::StatusOr<std::optional<Budget>> Of(const Caller& caller) const;
   bool operator==(const Budgets&) const = default;
 };
 

@@ -41,15 +41,26 @@ absl::Status Admit(const std::vector<v1::Claim>& claims, const GrantRequest& req
 }
 
 TEST(Budgets, AreTheUsersOrTheDefaultOrNone) {
-  Budgets budgets{{{kUser, {.share = 30}}}, std::nullopt, 500};
-  EXPECT_EQ(**budgets.Of(kUser), Budget{.share = 30});
-  EXPECT_FALSE(budgets.Of(0)->has_value()) << "root has no limit";
-  EXPECT_FALSE(budgets.Of(500)->has_value()) << "nor has the agent";
-  const absl::Status refused = budgets.Of(kOther).status();
+  Budgets budgets{.users = {{kUser, {.share = 30}}}, .agent_uid = 500};
+  EXPECT_EQ(**budgets.Of({kUser}), Budget{.share = 30});
+  EXPECT_FALSE(budgets.Of({0})->has_value()) << "root has no limit";
+  EXPECT_FALSE(budgets.Of({500})->has_value()) << "nor has the agent";
+  const absl::Status refused = budgets.Of({kOther}).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("grants: {users: {61002: {share: 25}}}"));
   budgets.fallback = Budget{.share = 5};
-  EXPECT_EQ((*budgets.Of(kOther))->share, 5u);
+  EXPECT_EQ((*budgets.Of({kOther}))->share, 5u);
+}
+
+TEST(Budgets, OfAGroupComeAfterTheUsersAndBeforeTheDefault) {
+  const Budgets budgets{.users = {{kUser, {.share = 30}}},
+                        .groups = {{7002, {.share = 20}}, {7001, {.share = 10}}},
+                        .fallback = Budget{.share = 5}};
+  EXPECT_EQ((*budgets.Of({kUser, {7001, 7002}}))->share, 30u);
+  EXPECT_EQ((*budgets.Of({kOther, {7001, 7002}}))->share, 20u) << "the first in the file";
+  EXPECT_EQ((*budgets.Of({kOther, {1, 7001}}))->share, 10u);
+  EXPECT_EQ((*budgets.Of({kOther, {7003}}))->share, 5u);
+  EXPECT_FALSE(budgets.Of({0, {7001}})->has_value());
 }
 
 TEST(Budget, IsForAllGrantsOfAUserOnEachDevice) {

@@ -40,6 +40,16 @@ grants::v1::Budget MessageOf(const Budget& budget) {
 
 }  // namespace
 
+void Desk::SetBudgets(Budgets budgets) {
+  const MutexLock lock(mutex_);
+  budgets_ = std::move(budgets);
+}
+
+absl::StatusOr<std::optional<Budget>> Desk::BudgetOf(const Caller& caller) const {
+  const MutexLock lock(mutex_);
+  return budgets_.Of(caller);
+}
+
 absl::StatusOr<std::optional<v1::Claim>> Desk::Find(const std::string& key) {
   ASSIGN_OR_RETURN(const std::vector<v1::Claim> claims, keeper_.List(kGrantsEngine));
   const auto found = std::ranges::find(claims, key, &v1::Claim::key);
@@ -49,7 +59,7 @@ absl::StatusOr<std::optional<v1::Claim>> Desk::Find(const std::string& key) {
 absl::StatusOr<grants::v1::GrantResponse> Desk::Grant(const Caller& caller,
                                                       grants::v1::GrantRequest request) {
   const std::string user = UserText(caller.uid);
-  ASSIGN_OR_RETURN(const std::optional<Budget> budget, budgets_.Of(caller.uid));
+  ASSIGN_OR_RETURN(const std::optional<Budget> budget, BudgetOf(caller));
   RETURN_IF_ERROR(Complete(request, PointerTo(budget), user));
   std::optional<ProcessName> process;
   if (request.until_caller_ends()) {
@@ -101,13 +111,18 @@ absl::StatusOr<v1::Claim> Desk::BeginLease(const ClaimKeeper::Hold& hold, v1::Cl
 
 absl::StatusOr<grants::v1::RenewResponse> Desk::Renew(const Caller& caller,
                                                       const grants::v1::RenewRequest& request) {
-  ASSIGN_OR_RETURN(const std::optional<Budget> budget, budgets_.Of(caller.uid));
   RETURN_IF_ERROR(CheckOwner(request.grant(), caller.uid));
-  RETURN_IF_ERROR(CheckLease(request.lease_ms(), PointerTo(budget), UserText(caller.uid)));
+  const std::string user = UserText(caller.uid);
+  RETURN_IF_ERROR(CheckLease(request.lease_ms(), nullptr, user));
   ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, keeper_.Acquire(request.grant()));
   ASSIGN_OR_RETURN(const std::optional<v1::Claim> claim, Find(request.grant()));
   absl::StatusOr<v1::Claim> renewed = absl::NotFoundError("");
   if (claim) {
+    // A grant keeps the lease that it has, whatever the budget has become.
+    if (request.lease_ms() > claim->lifetime_ms()) {
+      ASSIGN_OR_RETURN(const std::optional<Budget> budget, BudgetOf(caller));
+      RETURN_IF_ERROR(CheckLease(request.lease_ms(), PointerTo(budget), user));
+    }
     renewed = BeginLease(hold, *claim, request.lease_ms() != 0 ? request.lease_ms() : claim->lifetime_ms());
   }
   if (absl::IsNotFound(renewed.status())) {
@@ -130,7 +145,7 @@ absl::StatusOr<grants::v1::ReturnResponse> Desk::Return(const Caller& caller,
 }
 
 absl::StatusOr<grants::v1::ListResponse> Desk::List(const Caller& caller, const grants::v1::ListRequest&) {
-  ASSIGN_OR_RETURN(const std::optional<Budget> budget, budgets_.Of(caller.uid));
+  ASSIGN_OR_RETURN(const std::optional<Budget> budget, BudgetOf(caller));
   ASSIGN_OR_RETURN(const std::vector<v1::Claim> claims, keeper_.List(kGrantsEngine));
   grants::v1::ListResponse response;
   for (const v1::Claim& claim : claims)

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "deploy/agent/grants/grants.pb.h"
 #include "deploy/agent/grants/process.h"
 #include "deploy/agent/grants/process_watch.h"
+#include "proto/base/mutex.h"
 
 namespace xpud::agent {
 
@@ -22,6 +24,9 @@ class Desk {
   // `keeper` and `watch` outlive the desk.
   Desk(ClaimKeeper& keeper, ProcessWatch& watch, Budgets budgets)
       : keeper_(keeper), watch_(watch), budgets_(std::move(budgets)) {}
+
+  // What users may have from now on. Grants that there are stay, also beyond it.
+  void SetBudgets(Budgets budgets);
 
   // The calls. Their errors are those that grants.proto lists. They block while the daemon works, and wait up
   // to ClaimKeeper::kPatience for it.
@@ -50,9 +55,12 @@ class Desk {
   // Forgets processes whose grants have ended.
   absl::Status ForgetEnded(const std::vector<v1::Claim>& claims);
 
+  absl::StatusOr<std::optional<Budget>> BudgetOf(const Caller& caller) const;
+
   ClaimKeeper& keeper_;
   ProcessWatch& watch_;
-  const Budgets budgets_;
+  mutable Mutex mutex_;
+  Budgets budgets_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace xpud::agent

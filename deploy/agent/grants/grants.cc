@@ -13,12 +13,12 @@ namespace xpud::agent {
 absl::StatusOr<std::unique_ptr<Grants>> Grants::Start(ClaimKeeper& keeper, const std::string& socket,
                                                       Budgets budgets, Door::MakeService make_service) {
   std::unique_ptr<Grants> grants(new Grants());
-  budgets.agent_uid = geteuid();
   ASSIGN_OR_RETURN(grants->turns_, Turns::Start());
   ASSIGN_OR_RETURN(grants->watch_, ProcessWatch::Start([raw = grants.get()](const std::string& key) {
                      raw->ProcessEnded(key);
                    }));
-  grants->desk_ = std::make_unique<Desk>(keeper, *grants->watch_, std::move(budgets));
+  grants->desk_ = std::make_unique<Desk>(keeper, *grants->watch_, Budgets());
+  grants->SetBudgets(std::move(budgets));
   ASSIGN_OR_RETURN(grants->door_, Door::Open(socket, *grants->desk_, *grants->turns_, keeper.counters(),
                                              std::move(make_service)));
   return grants;
@@ -26,6 +26,11 @@ absl::StatusOr<std::unique_ptr<Grants>> Grants::Start(ClaimKeeper& keeper, const
 
 Grants::~Grants() {
   if (turns_ != nullptr) turns_->End();
+}
+
+void Grants::SetBudgets(Budgets budgets) {
+  budgets.agent_uid = geteuid();
+  desk_->SetBudgets(std::move(budgets));
 }
 
 std::string_view Grants::name() const { return kGrantsEngine; }

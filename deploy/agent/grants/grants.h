@@ -30,6 +30,9 @@ class Grants final : public Engine {
   Grants(const Grants&) = delete;
   Grants& operator=(const Grants&) = delete;
 
+  // What users may have from now on; grants that there are stay. Thread-safe.
+  void SetBudgets(Budgets budgets);
+
   std::string_view name() const override;
   absl::Status Reconcile(const std::vector<v1::Claim>& claims) override { return desk_->Reconcile(claims); }
 

@@ -54,6 +54,20 @@ std::string StartOf(pid_t pid) {
   return absl::StrCat(boot.substr(0, 8), "-", fields[kStartTime]);
 }
 
+// The groups of the process that has connected, but for its effective one.
+absl::StatusOr<std::vector<gid_t>> PeerGroupsOf(int socket) {
+  constexpr int kPeerGroups = 59;  // SO_PEERGROUPS of Linux 4.13
+  std::vector<gid_t> groups;
+  socklen_t bytes = 0;
+  // They do not change any more: the second call has the room that the first one has asked for.
+  while (getsockopt(socket, SOL_SOCKET, kPeerGroups, groups.data(), &bytes) != 0) {
+    if (errno != ERANGE || bytes <= groups.size() * sizeof(gid_t)) return DescriptorError("SO_PEERGROUPS");
+    groups.resize(bytes / sizeof(gid_t));
+  }
+  groups.resize(bytes / sizeof(gid_t));
+  return groups;
+}
+
 }  // namespace
 
 absl::StatusOr<Caller> CallerAt(int socket) {
@@ -61,7 +75,9 @@ absl::StatusOr<Caller> CallerAt(int socket) {
   ucred peer = {};
   socklen_t length = sizeof(peer);
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return DescriptorError("SO_PEERCRED");
-  Caller caller{peer.uid};
+  ASSIGN_OR_RETURN(const std::vector<gid_t> others, PeerGroupsOf(socket));
+  Caller caller{peer.uid, {peer.gid}};
+  caller.groups.insert(caller.groups.end(), others.begin(), others.end());
   int process = -1;
   length = sizeof(process);
   if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &process, &length) == 0) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/base/unique_fd.h"
@@ -23,7 +24,8 @@ struct ProcessName {
 // The process at the other end of a connection.
 struct Caller {
   uint32_t uid = 0;
-  UniqueFd process = {};  // a pidfd; invalid: the kernel gives none
+  std::vector<uint32_t> groups = {};  // its effective group and the others, as they were when it connected
+  UniqueFd process = {};              // a pidfd; invalid: the kernel gives none
 };
 // Asks the kernel who has connected `socket`, a unix socket. Returns an error if it does not say.
 absl::StatusOr<Caller> CallerAt(int socket);

@@ -1,8 +1,10 @@
 #include "deploy/agent/grants/process.h"
 
+#include <grp.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "deploy/agent/grants/process_watch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,6 +27,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
+using ::testing::UnorderedElementsAreArray;
 
 // A process that waits until it is killed.
 class Child {
@@ -58,6 +62,52 @@ TEST(Callers, AreWhoTheKernelSays) {
   EXPECT_EQ(caller->uid, geteuid());
   if (!caller->process.valid()) GTEST_SKIP() << "SO_PEERPIDFD needs Linux 6.5";
   EXPECT_EQ(NameOf(caller->process)->pid, getpid());
+}
+
+// A process that connects to `socket` as a user with groups, and waits.
+class Connecting {
+ public:
+  Connecting(uid_t uid, gid_t gid, const std::vector<gid_t>& groups, const sockaddr_un& address)
+      : pid_(fork()) {
+    if (pid_ != 0) return;
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (setgroups(groups.size(), groups.data()) != 0 || setresgid(gid, gid, gid) != 0 ||
+        setresuid(uid, uid, uid) != 0 ||
+        connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+      _exit(1);
+    while (true) pause();
+  }
+  ~Connecting() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Connecting(const Connecting&) = delete;
+  Connecting& operator=(const Connecting&) = delete;
+
+ private:
+  const pid_t pid_;
+};
+
+TEST(Callers, HaveTheGroupsThatTheKernelSays) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can have other groups";
+  const UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+  absl::StrCat("@xpud-callers-", getpid()).copy(address.sun_path, sizeof(address.sun_path));
+  address.sun_path[0] = '\0';  // an abstract socket, which every user may connect to
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(listener.get(), 8), 0);
+  std::vector<gid_t> many;
+  for (gid_t gid = 70'000; gid < 70'200; ++gid) many.push_back(gid);
+  for (const std::vector<gid_t>& groups : {std::vector<gid_t>{}, {7001, 7002}, many}) {
+    const Connecting other(61'001, 7003, groups, address);
+    const UniqueFd connection(accept(listener.get(), nullptr, nullptr));
+    const auto caller = CallerAt(connection.get());
+    ASSERT_TRUE(caller.ok()) << caller.status();
+    std::vector<gid_t> expected = groups;
+    expected.insert(expected.begin(), 7003);
+    EXPECT_EQ(caller->uid, 61'001u);
+    EXPECT_THAT(caller->groups, UnorderedElementsAreArray(expected));
+  }
 }
 
 TEST(Processes, AreFoundByTheirNamesUntilTheyEnd) {
