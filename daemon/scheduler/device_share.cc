@@ -42,10 +42,7 @@ void DeviceShare::Look(Account& account, uint64_t now_ns) {
     account.pause_ns = std::min(account.pause_ns + passed / kPausePart, kMaxPauseNs);
   else
     account.pause_ns -= std::min(account.pause_ns, passed);
-  if (account.pause_ns == 0)
-    account.wants_since = account.busy_since;
-  else if (account.wants_since == 0)
-    account.wants_since = account.busy_since;
+  if (account.pause_ns == 0 || account.wants_since == 0) account.wants_since = account.busy_since;
   account.looked_ns = now_ns;
   account.occupied_since = since;
   account.waited = account.waits;
