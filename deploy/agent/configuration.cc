@@ -295,20 +295,6 @@ class Reader {
 
   std::vector<Key> KubernetesKeys() {
     Configuration::KubernetesSettings& out = out_.kubernetes;
-<<<<<<< HEAD
-    ReadMap(
-        "kubernetes", node,
-        {{"mode",
-          Value(Choice({"off", "dra", "device-plugin"},
-                       [&](size_t mode) { out.mode = static_cast<Configuration::KubernetesMode>(mode); }))},
-         {"kubelet", Value(Path(out.kubelet))},
-         {"cdi", Value(Path(out.cdi))},
-         {"sysfs", Value(Path(out.sysfs))},
-         {"api-server", Value(Words(out.api_server, "a URL, such as https://10.0.0.1:6443"))},
-         {"token-file", Value(Path(out.token_file))},
-         {"ca-file", Value(Path(out.ca_file))},
-         {"slots", Value(Integer(out.slots, 1, 100))}});
-=======
     const auto of = [](auto member) {
       return [member](const Configuration& in) { return std::invoke(member, in.kubernetes); };
     };
@@ -319,12 +305,12 @@ class Reader {
                   of(&Settings::mode)),
             Fixed("kubelet", Path(out.kubelet), of(&Settings::kubelet)),
             Fixed("cdi", Path(out.cdi), of(&Settings::cdi)),
+            Fixed("sysfs", Path(out.sysfs), of(&Settings::sysfs)),
             Fixed("api-server", Words(out.api_server, "a URL, such as https://10.0.0.1:6443"),
                   of(&Settings::api_server)),
             Fixed("token-file", Path(out.token_file), of(&Settings::token_file)),
             Fixed("ca-file", Path(out.ca_file), of(&Settings::ca_file)),
             Fixed("slots", Integer(out.slots, 1, 100), of(&Settings::slots))};
->>>>>>> 324198b081084776c05b69e10b333f83ef56fae4
   }
 
   std::vector<Key> SlurmKeys() {
