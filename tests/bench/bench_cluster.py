@@ -14,7 +14,6 @@ import time
 import rows
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ENGINES = ROOT / "build/engines/bin/python"
 CLAIMS = 40 if rows.SMOKE else 300
 AT_REST = 10 if rows.SMOKE else 100
 REST_SECONDS = 3 if rows.SMOKE else 60
@@ -143,14 +142,20 @@ def times(node) -> None:
     rows.emit("four pods at 10/20/30/40: time in metrics against work, the worst", max(apart.values()), "%", target="value <= 2")
 
 
-def main() -> None:
-    if pathlib.Path(sys.prefix) != ENGINES.parents[1]:
-        sys.path.insert(0, str(ROOT / "tools/checks"))
-        from runner import Log
-        from stage_environment import prepare
-        prepare(Log("bench-cluster"), "engines")
-        sys.exit(subprocess.run([ENGINES, __file__], env=os.environ | {"TMPDIR": "/dev/shm"}).returncode)
+def with_python_of(tests: str, program: str) -> None:
+    """Has `program` run with the environment of tests/TESTS, and its modules found. Returns in that process only."""
     sys.path.insert(0, str(ROOT / "tests/engines"))
+    if pathlib.Path(sys.prefix) == ROOT / "build" / tests.replace("/", "-"):
+        return
+    sys.path.insert(0, str(ROOT / "tools/checks"))
+    from runner import Log
+    from stage_environment import prepare
+    python = prepare(Log("bench-cluster"), tests)
+    sys.exit(subprocess.run([python, program], env=os.environ | {"TMPDIR": "/dev/shm"}).returncode)
+
+
+def main() -> None:
+    with_python_of("engines", __file__)
     from cluster import NodeTest
     for part in (prepare_times, at_rest, shares, times):
         node = NodeTest()

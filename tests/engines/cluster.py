@@ -19,7 +19,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = ROOT / "build/release/bin"
 sys.path.insert(0, str(ROOT / "tools/lib"))
 
-import admission  # noqa: E402
 from api_server import ApiServer  # noqa: E402
 from daemon import Daemon  # noqa: E402
 from kubelet import Kubelet  # noqa: E402
@@ -128,6 +127,7 @@ class NodeTest(unittest.TestCase):
 
     def start_cluster(self) -> None:
         """Starts what the agent of the test speaks with."""
+        import admission  # its library is not in the environment of Ray's tests
         self.api = ApiServer(self.folder / "api", models=True, policy=admission.Policy.of(ROOT / "deploy/kubernetes/base/admission.yaml"),
                              user=admission.service_account("xpud-system", "xpud-node-agent", NODE))
         self.addCleanup(self.api.close)
