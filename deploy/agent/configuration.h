@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "deploy/agent/grants/budget.h"
+#include "deploy/agent/grants/local_socket.h"
 
 namespace xpud::agent {
 
@@ -18,7 +19,7 @@ struct Configuration {
   std::string metrics_listen;                  // as telemetry::ListenAt reads it; empty: none
 
   struct GrantSettings {
-    std::string socket = "/run/xpud-agent/agent.sock";  // empty: no grants
+    std::string socket = kLocalSocket;  // empty: no grants
     Budgets budgets = {};
     bool operator==(const GrantSettings&) const = default;
   } grants = {};

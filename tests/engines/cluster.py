@@ -44,7 +44,8 @@ class Agent:
         # As a ConfigMap is mounted: a link in a folder that everybody could write to, were it not read-only.
         mounted, data = folder / "configuration", folder / "configuration/..2026"
         data.mkdir(parents=True)
-        (data / "agent.yaml").write_text(text)
+        self._file = data / "agent.yaml"
+        self.text = text
         (mounted / "..data").symlink_to("..2026")
         self.configuration = mounted / "agent.yaml"
         self.configuration.symlink_to("..data/agent.yaml")
@@ -52,10 +53,20 @@ class Agent:
         self.log.write_text("")
         self.process: subprocess.Popen | None = None
 
-    def start(self) -> None:
+    @property
+    def text(self) -> str:
+        """The configuration, which the agent reads when it starts and at SIGHUP."""
+        return self._file.read_text()
+
+    @text.setter
+    def text(self, text: str) -> None:
+        self._file.write_text(text)
+
+    def start(self, before: list[str] | None = None) -> None:
+        """`before`: a program and its arguments, which runs the agent."""
         ready, ready_child = os.pipe()
         with self.log.open("ab") as out:
-            self.process = subprocess.Popen([BINARIES / "xpud-node-agent", "--config", self.configuration, "--ready-fd", str(ready_child)],
+            self.process = subprocess.Popen([*(before or []), BINARIES / "xpud-node-agent", "--config", self.configuration, "--ready-fd", str(ready_child)],
                                             stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=[ready_child])
         os.close(ready_child)
         with os.fdopen(ready, "rb") as pipe:

@@ -84,8 +84,10 @@ TABLE = (
         Variable("KUBERNETES_SERVICE_HOST", "`xpud-node-agent`", "set by Kubernetes", "", "The API server's address, unless the configuration names one."),
         Variable("KUBERNETES_SERVICE_PORT", "`xpud-node-agent`", "set by Kubernetes", "", "Its port."),
     )),
+    Part("Clients of the node agent", "Programs that ask `xpud-node-agent` for grants at its local socket.", (
+        Variable("XPUD_AGENT_SOCKET", "`xpuctl grant`, `xpud_ray`", "path", "`/run/xpud-agent/agent.sock`", "The socket of `xpud-node-agent` for users."),
+    )),
     Part("Ray", "Read by the plugin of `deploy/ray`. Set them for `ray start`.", (
-        Variable("XPUD_AGENT_SOCKET", "`xpud_ray`", "path", "`/run/xpud-agent/agent.sock`", "The socket of `xpud-node-agent` for users."),
         Variable("XPUD_RAY_LEASE_SECONDS", "`xpud_ray`", "1 to 3600", "60",
                  "How long a claim stays when Ray's processes hang, or were killed and the agent cannot watch them. It is renewed at a third of this time."),
     )),

@@ -40,6 +40,9 @@ SHIM = ("xpud/", "proto/base/", "proto/ops/")
 # xpud_config_values: what other programs' configurations have in common with the daemon's.
 VALUES = ("daemon/config/byte_size.h", "daemon/config/nearest_word.h", "daemon/config/trusted_file.h", "daemon/config/user.h")
 
+# What clients of the agent's local socket need of it.
+AGENT = ("deploy/agent/grants/grants.pb.h", "deploy/agent/grants/grants.grpc.pb.h", "deploy/agent/grants/local_socket.h")
+
 RULES = (
     Rule("proto/", ("proto/",)),
     Rule("proto/base/", ("proto/base/",), ("Level Zero",)),  # ze_ext.h
@@ -94,7 +97,7 @@ RULES = (
     Rule("deploy/agent/slurm/", ("deploy/agent/core/", "deploy/agent/grants/", "deploy/agent/slurm/", "daemon/config/byte_size.h", "sdk/control/", "proto/"), ("gRPC", "spdlog")),
     # Programs that Slurm runs, and its plugin.
     Rule("deploy/slurm/", ("deploy/agent/core/files.h", "deploy/agent/slurm/", "proto/"), ("gRPC", "Slurm")),
-    Rule("tools/", ("sdk/client/", "sdk/control/", "xpud/", "proto/", "tools/", "daemon/config/"), ("gRPC",)),
+    Rule("tools/", ("sdk/client/", "sdk/control/", "xpud/", "proto/", "tools/", "daemon/config/", *AGENT), ("gRPC",)),
     Rule("tests/fuzz/", ("proto/", "sdk/client/", "kernels/", "drivers/", "daemon/", "deploy/agent/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),
     Rule("tests/engines/", ("deploy/agent/", "proto/", "sdk/", "xpud/", "tests/"), ("gRPC",)),
     Rule("tests/", ("proto/", "sdk/", "xpud/", "tests/"), ("Level Zero", "gRPC")),

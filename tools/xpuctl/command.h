@@ -27,10 +27,22 @@ inline constexpr const char* kOutputNames[] = {"table", "wide", "json", "jsonl",
 
 struct Option {
   const char* name;   // "-w", "--device"
-  const char* value;  // placeholder of its value; empty: a switch
+  const char* value;  // placeholder of its value; empty: a switch; "[=VALUE]": the value may be left out
   const char* summary;
   bool repeats = false;  // for commands that show samples
   bool many = false;     // may be given several times; otherwise the last one counts
+
+  bool MayHaveValue() const { return *value != '\0'; }
+  // Whether the next word is its value, unless "name=value" has it.
+  bool NeedsValue() const { return MayHaveValue() && *value != '['; }
+  // As shown in the usage text: "--device N", "--wait[=SECONDS]".
+  std::string Usage() const { return std::string(name) + (NeedsValue() ? " " : "") + value; }
+};
+
+// An exit status of a command that has its own.
+struct CommandExit {
+  const char* status;
+  const char* what;
 };
 
 struct Invocation {
@@ -40,6 +52,7 @@ struct Invocation {
   std::optional<double> every;  // -w: seconds from one sample to the next
   int64_t count = -1;           // -n: number of samples; negative: until Ctrl-C
   std::vector<std::string> arguments;
+  std::vector<std::string> program;                             // the words after "--"
   std::map<std::string, std::string, std::less<>> options;      // options of the command, by name
   std::multimap<std::string, std::string, std::less<>> values;  // of those that may be given several times
 
@@ -51,9 +64,12 @@ struct Command {
   const char* arguments = "";  // as shown in the usage text
   size_t most_arguments = 0;
   const char* summary;
-  std::span<const Output> outputs = {};  // supported formats; empty: -o is not supported
-  bool samples = false;                  // supports -w SECONDS, -n COUNT and several hosts
-  std::span<const Option> options = {};  // options of this command
+  std::span<const Output> outputs = {};     // supported formats; empty: -o is not supported
+  bool samples = false;                     // supports -w SECONDS, -n COUNT and several hosts
+  std::span<const Option> options = {};     // options of this command
+  bool runs_program = false;                // takes words after "--"
+  std::span<const CommandExit> exits = {};  // empty: those of ExitMeanings()
+  int usage_error = kUsage;                 // its exit status for wrong usage
   int (*run)(const Invocation& invocation);
 };
 

@@ -6,6 +6,7 @@
 #include "tools/xpuctl/command.h"
 #include "tools/xpuctl/commands.h"
 #include "tools/xpuctl/config_file.h"
+#include "tools/xpuctl/program.h"
 
 namespace xpud::xpuctl {
 namespace {
@@ -81,6 +82,23 @@ constexpr Option kClaimOptions[] = {
     {"--door-uid", "USER", "has it at the socket in doors/KEY"},
     {"--lifetime", "TIME", "as 90s, 2h or 7d, after which the claim ends; none: for ever"},
 };
+constexpr Option kGrantOptions[] = {
+    {"--share", "N", "hundredths of what is guaranteed of each device's time, 1 to 100 (10)"},
+    {"--memory", "SIZE", "on each device, as 8GiB: kept free for the program, and the most that it may have"},
+    {"--class", "CLASS", "realtime, interactive or batch (interactive, or the best that you may have)"},
+    {"--device", "N,...", "the devices, as the program will count them from 0 (all)"},
+    {.name = "--label", .value = "NAME=VALUE", .summary = "shown in metrics and by claim", .many = true},
+    {"--max-time", "TIME", "as 90s, 15m or 2h: then the program gets SIGTERM, and 10 s later SIGKILL"},
+    {"--wait", "[=SECONDS]", "waits, at most so long, while others have what you may have"},
+    {"--address", "SOCKET", "the agent's (default: $XPUD_AGENT_SOCKET, else /run/xpud-agent/agent.sock)"},
+};
+constexpr CommandExit kGrantExits[] = {
+    {"the program's", "if it has ended by itself; 128 and the signal's number if a signal has ended it"},
+    {"124", "--max-time is over"},
+    {"125", "there is no grant: the reason is on standard error; also wrong usage"},
+    {"126", "the program cannot be run"},
+    {"127", "the program is not found"},
+};
 constexpr Option kQuotaOptions[] = {{"--device", "N", "only on this device"}};
 
 constexpr Command kCommands[] = {
@@ -121,6 +139,15 @@ constexpr Command kCommands[] = {
      .samples = true,
      .options = kClaimOptions,
      .run = RunClaim},
+    {.name = "grant",
+     .arguments = "-- PROGRAM [ARGUMENT...]",
+     .summary =
+         "runs a program with a part of this machine's devices, which xpud-node-agent grants until it ends",
+     .options = kGrantOptions,
+     .runs_program = true,
+     .exits = kGrantExits,
+     .usage_error = kOwnFailure,
+     .run = RunGrant},
     {.name = "query",
      .summary = "prints fields of devices like nvidia-smi",
      .samples = true,

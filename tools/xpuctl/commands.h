@@ -15,6 +15,7 @@ int RunTop(const Invocation& invocation);
 int RunQuery(const Invocation& invocation);
 int RunQuota(const Invocation& invocation);
 int RunClaim(const Invocation& invocation);
+int RunGrant(const Invocation& invocation);
 int RunProfile(const Invocation& invocation);
 int RunFlight(const Invocation& invocation);
 int RunEvents(const Invocation& invocation);

@@ -48,8 +48,6 @@ std::string Values(const Option& option) {
                        [](std::string* out, const QueryField& field) { *out += field.name; });
 }
 
-bool TakesValue(const Option& option) { return *option.value != '\0'; }
-
 std::string Names(std::span<const Option> options) {
   return absl::StrJoin(options, " ", [](std::string* out, const Option& option) { *out += option.name; });
 }
@@ -64,7 +62,7 @@ std::string BashReply(const Option& option) {
 std::string BashValues(std::span<const Option> options) {
   std::string text;
   for (const Option& option : options) {
-    if (TakesValue(option)) {
+    if (option.NeedsValue()) {
       absl::StrAppend(&text, "    *:", option.name, ") COMPREPLY=($(", BashReply(option), ")); return ;;\n");
     } else if (FindOption(GlobalOptions(), option.name) != nullptr) {
       absl::StrAppend(&text, "    *:", option.name, ") ;;\n");
@@ -81,7 +79,7 @@ std::string BashValuesOf(const Command& command) {
 std::string GlobalsWithValues() {
   std::vector<std::string> names;
   for (const Option& option : GlobalOptions()) {
-    if (TakesValue(option)) names.emplace_back(option.name);
+    if (option.NeedsValue()) names.emplace_back(option.name);
   }
   return absl::StrJoin(names, "|");
 }
@@ -90,7 +88,7 @@ std::string GlobalsWithValues() {
 std::string ZshOption(const Option& option) {
   const std::string summary = absl::StrReplaceAll(option.summary, {{"[", "\\["}, {"]", "\\]"}, {":", "\\:"}});
   std::string spec = absl::StrCat(option.name, "[", summary, "]");
-  if (TakesValue(option)) {
+  if (option.NeedsValue()) {
     const std::string values = Values(option);
     absl::StrAppend(&spec, ":", option.value, ":", values.empty() ? "" : absl::StrCat("(", values, ")"));
     if (std::string_view(option.name) == "--address") spec += "_files";
@@ -103,7 +101,7 @@ std::string FishOption(const std::string& condition, const Option& option) {
   const bool is_long = name.starts_with("--");
   std::string text = absl::StrCat("complete -c xpuctl ", condition, is_long ? "-l " : "-s ",
                                   option.name + (is_long ? 2 : 1), " -d ", Quoted(option.summary));
-  if (TakesValue(option)) text += name == "--address" ? " -r -F" : " -x";
+  if (option.NeedsValue()) text += name == "--address" ? " -r -F" : " -x";
   if (const std::string values = Values(option); !values.empty())
     absl::StrAppend(&text, " -a ", Quoted(values));
   return text + "\n";

@@ -8,8 +8,7 @@ namespace xpud::xpuctl {
 namespace {
 
 void PrintOption(int indent, const Option& option) {
-  std::printf("%*s%-22s %s\n", indent, "", absl::StrCat(option.name, " ", option.value).c_str(),
-              option.summary);
+  std::printf("%*s%-22s %s\n", indent, "", option.Usage().c_str(), option.summary);
 }
 
 void PrintOptions(const char* title, std::span<const Option> options) {
@@ -47,6 +46,8 @@ int PrintHelpOf(const Command& command) {
   PrintOptions("options", command.options);
   const std::vector<Option> globals = GlobalsOf(command);
   PrintOptions("options that other commands have too", globals);
+  if (!command.exits.empty()) std::printf("\nexit status:\n");
+  for (const CommandExit& each : command.exits) std::printf("  %-22s %s\n", each.status, each.what);
   if (command.outputs.empty()) return kOk;
   std::printf("\nformats of -o:");
   for (const Output output : command.outputs) std::printf(" %s", kOutputNames[static_cast<size_t>(output)]);

@@ -48,6 +48,10 @@ class Parser {
     for (at_ = 0; at_ < words_.size(); ++at_) {
       const std::string& word = words_[at_];
       std::string trouble;
+      if (word == "--" && command_ != nullptr && command_->runs_program) {
+        invocation_.program.assign(words_.begin() + static_cast<std::ptrdiff_t>(at_) + 1, words_.end());
+        break;
+      }
       if (word == "-h") {
         help_ = true;
       } else if (word.size() > 1 && word[0] == '-') {
@@ -81,7 +85,7 @@ class Parser {
     const Option* option = own != nullptr ? own : FindOption(GlobalOptions(), name);
     if (option == nullptr) return "unknown option " + name;
     std::string value;
-    if (*option->value == '\0') {
+    if (!option->NeedsValue() && (!option->MayHaveValue() || equals == std::string::npos)) {
       if (equals != std::string::npos) return name + " does not take a value";
     } else if (equals != std::string::npos) {
       value = word.substr(equals + 1);
@@ -145,7 +149,7 @@ int Main(int argc, char** argv) {
     const std::string help =
         parser.named() ? absl::StrCat("xpuctl ", parser.command().name, " --help") : "xpuctl --help";
     std::fprintf(stderr, "xpuctl: %s; see %s\n", PrintableText(trouble).c_str(), help.c_str());
-    return kUsage;
+    return parser.named() ? parser.command().usage_error : kUsage;
   }
   return parser.command().run(parser.invocation());
 }

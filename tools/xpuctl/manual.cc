@@ -32,6 +32,8 @@ std::string Describe(const Command& command) {
   if (command.options.empty()) return text;
   text += ".RS\n";
   for (const Option& option : command.options) text += Entry(option.name, option.value, option.summary);
+  if (!command.exits.empty()) text += ".PP\nExit status:\n";
+  for (const CommandExit& each : command.exits) text += Entry(each.status, "", each.what);
   return text + ".RE\n";
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/strings/numbers.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/config/user.h"
 #include "deploy/agent/grants/request.h"
@@ -13,6 +13,7 @@ namespace xpud::agent {
 namespace {
 
 constexpr char kAdvice[] = "; return a grant first, or ask the administrator to raise it in agent.yaml";
+constexpr char kFinalPayload[] = "xpud.dev/final";
 
 }  // namespace
 
@@ -31,6 +32,14 @@ absl::StatusOr<std::optional<Budget>> Budgets::Of(const Caller& caller) const {
       "\"grants: {default: {share: 25}}\" for all users"));
 }
 
+absl::Status NeverAllowed(const std::string& message) {
+  absl::Status status = absl::ResourceExhaustedError(message);
+  status.SetPayload(kFinalPayload, absl::Cord());
+  return status;
+}
+
+bool IsFinal(const absl::Status& refusal) { return refusal.GetPayload(kFinalPayload).has_value(); }
+
 Usage::Usage(const std::vector<v1::Claim>& claims, uint32_t uid) {
   for (const v1::Claim& claim : claims) {
     if (claim.ends() || OwnerOf(claim.key()) != uid) continue;
@@ -48,17 +57,21 @@ absl::Status Usage::Admit(const grants::v1::GrantRequest& request, const Budget&
     return absl::ResourceExhaustedError(absl::StrCat("one more grant was asked; ", user, " has ", claims_,
                                                      " and may have ", budget.claims, " at a time", kAdvice));
   }
+  const auto refuse = [](bool is_final, const std::string& message) {
+    return is_final ? NeverAllowed(message) : absl::ResourceExhaustedError(message);
+  };
   const auto check = [&](uint32_t device, const OnDevice& used) -> absl::Status {
     if (uint64_t{used.share} + request.share() > budget.share) {
-      return absl::ResourceExhaustedError(absl::StrCat("share ", request.share(), " was asked; on device ",
-                                                       device, " ", user, " has ", used.share,
-                                                       " and may have ", budget.share, " in all", kAdvice));
+      return refuse(request.share() > budget.share,
+                    absl::StrCat("share ", request.share(), " was asked; on device ", device, " ", user,
+                                 " has ", used.share, " and may have ", budget.share, " in all", kAdvice));
     }
     const uint64_t allowed = budget.memory.value_or(UINT64_MAX);
     if (used.memory > allowed || request.memory_bytes() > allowed - used.memory) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "memory of ", BytesText(request.memory_bytes()), " was asked; on device ", device, " ", user,
-          " has ", BytesText(used.memory), " and may have ", BytesText(allowed), " in all", kAdvice));
+      return refuse(request.memory_bytes() > allowed,
+                    absl::StrCat("memory of ", BytesText(request.memory_bytes()), " was asked; on device ",
+                                 device, " ", user, " has ", BytesText(used.memory), " and may have ",
+                                 BytesText(allowed), " in all", kAdvice));
     }
     return absl::OkStatus();
   };

@@ -48,6 +48,10 @@ struct Budgets {
   bool operator==(const Budgets&) const = default;
 };
 
+// A refusal that stays the same whatever other grants there are: ResourceExhausted, marked as final.
+absl::Status NeverAllowed(const std::string& message);
+bool IsFinal(const absl::Status& refusal);
+
 // What a user's grants have.
 class Usage {
  public:
@@ -55,8 +59,8 @@ class Usage {
   Usage(const std::vector<v1::Claim>& claims, uint32_t uid);
 
   // Whether the user may have the grant too. REQUIRES: Complete(request, &budget) is OK. Returns
-  // ResourceExhausted with what is asked, what the user has and what it may have. `user`: as messages name
-  // it.
+  // ResourceExhausted with what is asked, what the user has and what it may have; final if it is more than
+  // the user may have in all. `user`: as messages name it.
   absl::Status Admit(const grants::v1::GrantRequest& request, const Budget& budget,
                      const std::string& user) const;
 

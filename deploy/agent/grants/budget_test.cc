@@ -75,7 +75,9 @@ TEST(Budget, IsForAllGrantsOfAUserOnEachDevice) {
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr("share 11 was asked; on device 0 user u has 50 and may have 60 in all"));
   EXPECT_FALSE(Admit(claims, Request(11), budget).ok()) << "no devices are all devices";
-  EXPECT_FALSE(Admit({}, Request(61), budget).ok());
+  EXPECT_FALSE(IsFinal(refused)) << "it can be had when others are returned";
+  EXPECT_TRUE(IsFinal(Admit(claims, Request(61, {0}), budget)));
+  EXPECT_TRUE(IsFinal(Admit({}, Request(61), budget)));
 }
 
 TEST(Budget, LimitsMemoryAndTheNumberOfGrants) {
@@ -86,6 +88,8 @@ TEST(Budget, LimitsMemoryAndTheNumberOfGrants) {
   request.set_memory_bytes(2 * kGiB + 1);
   EXPECT_THAT(std::string(Admit(claims, request, {.memory = 4 * kGiB}).message()),
               HasSubstr("on device 0 user u has 2.00 GiB and may have 4.00 GiB in all"));
+  EXPECT_FALSE(IsFinal(Admit(claims, request, {.memory = 4 * kGiB})));
+  EXPECT_TRUE(IsFinal(Admit(claims, request, {.memory = 2 * kGiB})));
   request.set_memory_bytes(UINT64_MAX);
   EXPECT_FALSE(Admit(claims, request, {.memory = 4 * kGiB}).ok()) << "sums do not wrap around";
   EXPECT_THAT(std::string(Admit(claims, Request(1), {.claims = 2}).message()),
@@ -131,6 +135,7 @@ TEST(GrantRequests, AreLimitedByClassLeaseAndMemory) {
   EXPECT_EQ(request.lease_ms(), 10'000u);
   request.set_class_("interactive");
   EXPECT_EQ(Refusal(request, &budget), "class interactive was asked; user u may have batch");
+  EXPECT_TRUE(IsFinal(Complete(request, &budget, "user u")));
   request.set_class_("");
   request.set_lease_ms(10'001);
   EXPECT_THAT(Refusal(request, &budget),

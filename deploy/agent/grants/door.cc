@@ -20,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "deploy/agent/grants/grants.grpc.pb.h"
+#include "deploy/agent/grants/local_socket.h"
 #include "deploy/agent/grants/request.h"
 #include "proto/base/descriptor_error.h"
 #include "proto/base/mutex.h"
@@ -146,6 +147,7 @@ class Door::Connection final : public grants::v1::Grants::CallbackService, publi
           absl::Status status = turn;
           if (turn.ok()) status = context.IsCancelled() ? absl::CancelledError("the caller is gone") : work();
           door_.counters_.AddCall(std::string(call.engine), call.action, status, Clock::now() - began);
+          if (IsFinal(status)) context.AddTrailingMetadata(kRefusalKey, kFinalRefusal);
           CallEnds();  // afterwards this may go, but not what gRPC holds for the call
           reactor->Finish(ToGrpc(status));
         });

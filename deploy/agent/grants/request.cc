@@ -88,7 +88,7 @@ absl::Status CompleteClass(GrantRequest& request, const Budget* budget, const st
                   "\"; it may be realtime, interactive or batch");
   }
   if (*rank >= best) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
+  return NeverAllowed(
       absl::StrCat("class ", request.class_(), " was asked; ", user, " may have ", ClassesFrom(best)));
 }
 
@@ -120,9 +120,8 @@ absl::Status CheckLease(uint64_t lease_ms, const Budget* budget, const std::stri
                   " (30 days), or 0 for the default");
   }
   if (budget == nullptr || lease_ms <= budget->lease_ms) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("a lease of ", lease_ms, " ms was asked; ", user,
-                                                   " may have ", budget->lease_ms,
-                                                   " ms at a time; renew it more often"));
+  return NeverAllowed(absl::StrCat("a lease of ", lease_ms, " ms was asked; ", user, " may have ",
+                                   budget->lease_ms, " ms at a time; renew it more often"));
 }
 
 absl::Status Complete(GrantRequest& request, const Budget* budget, const std::string& user) {
