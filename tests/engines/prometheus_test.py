@@ -58,7 +58,7 @@ class MetricsTest(Dra):
             return sum(prometheus.query(f'{PER_POD} and on (tenant) xpud_claim_info{{label_namespace="default", label_pod="{pod}"}}'))
         wait_until(lambda: seconds("busy") > 0.5, 30, lambda: f"{seconds('busy')} s of the pod")
         self.assertLess(seconds("idle"), 0.1)
-        self.assertEqual(prometheus.query('xpud_agent_claims{engine="kubernetes"}'), [2])
+        wait_until(lambda: prometheus.query('xpud_agent_claims{engine="kubernetes"}') == [2], 30, "that there are two claims")
         self.agent.stop()
         wait_until(lambda: prometheus.query('up{job="xpud-node-agent"}') == [0], 30, "that the agent is gone")
         self.assertEqual(prometheus.query('up{job="xpud"}'), [1])
