@@ -17,7 +17,6 @@ namespace xpud::agent::kubernetes {
 namespace {
 
 constexpr char kSlotsLabel[] = "slots", kPodLabel[] = "pod";
-constexpr size_t kMaxLabel = 253;
 constexpr std::chrono::milliseconds kListPause{200};
 
 // Held while slots change owners, so that an Allocate and a reconciliation do not act on one claim at once.
@@ -157,7 +156,7 @@ absl::Status DevicePlugin::SetLabels(const v1::Claim& claim, const ContainerSlot
   auto& labels = *changed.mutable_labels();
   labels["namespace"] = PrintableText(container.name_space, kMaxLabel);
   labels[kPodLabel] = PrintableText(container.pod, kMaxLabel);
-  labels["container"] = PrintableText(container.container, kMaxLabel);
+  labels[kContainerLabel] = PrintableText(container.container, kMaxLabel);
   if (std::ranges::all_of(
           labels, [&](const auto& label) { return LabelOf(claim, label.first.c_str()) == label.second; }))
     return absl::OkStatus();
@@ -166,7 +165,7 @@ absl::Status DevicePlugin::SetLabels(const v1::Claim& claim, const ContainerSlot
   if (absl::IsNotFound(made.status())) return absl::OkStatus();  // deleted since the list was read
   RETURN_IF_ERROR(made.status());
   spdlog::info("labelled engine=device-plugin claim={} slots={} pod={}/{} container={}", claim.key(),
-               LabelOf(claim, kSlotsLabel), labels["namespace"], labels[kPodLabel], labels["container"]);
+               LabelOf(claim, kSlotsLabel), labels["namespace"], labels[kPodLabel], labels[kContainerLabel]);
   const MutexLock lock(mutex_);
   known_[claim.key()] = {*made, std::nullopt};
   return absl::OkStatus();

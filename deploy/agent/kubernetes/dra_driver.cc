@@ -2,11 +2,13 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "deploy/agent/core/claim_part.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
@@ -40,7 +42,26 @@ CdiClaim FileOf(const Allocation& allocation, const v1::Claim& claim) {
           .door = claim.door()};
 }
 
+// Of one pod, the names of its containers: "main,worker". Of several pods, with them:
+// "pod-1/main,pod-2/main".
+std::string TextOf(const std::set<std::pair<std::string, std::string>>& containers) {
+  std::set<std::string> pods;
+  for (const auto& [pod, container] : containers) pods.insert(pod);
+  const std::string text = absl::StrJoin(containers, ",", [&](std::string* out, const auto& each) {
+    absl::StrAppend(out, pods.size() > 1 ? each.first + "/" : "", each.second);
+  });
+  return PrintableText(text, kMaxLabel);
+}
+
 }  // namespace
+
+v1::Claim DraDriver::Labelled(const Allocation& allocation) const {
+  v1::Claim claim = ClaimOf(allocation);
+  const MutexLock lock(mutex_);
+  if (const auto found = containers_.find(allocation.uid); found != containers_.end())
+    (*claim.mutable_labels())[kContainerLabel] = found->second;
+  return claim;
+}
 
 absl::StatusOr<std::optional<Allocation>> DraDriver::Ask(const ClaimName& name) {
   const auto object = parts_.api_server->Get(ClaimPath(name.name_space, name.name));
@@ -62,7 +83,7 @@ absl::Status DraDriver::Write(const CdiClaim& file) {
 
 absl::StatusOr<DraDriver::Prepared> DraDriver::Make(const ClaimKeeper::Hold& hold,
                                                     const Allocation& allocation) {
-  const absl::StatusOr<v1::Claim> claim = parts_.keeper->Ensure(hold, ClaimOf(allocation));
+  const absl::StatusOr<v1::Claim> claim = parts_.keeper->Ensure(hold, Labelled(allocation));
   if (absl::IsResourceExhausted(claim.status())) parts_.was_refused();
   RETURN_IF_ERROR(claim.status());
   RETURN_IF_ERROR(Write(FileOf(allocation, *claim)));
@@ -81,10 +102,15 @@ absl::StatusOr<DraDriver::Prepared> DraDriver::Prepare(const ClaimName& name) {
   }
   ASSIGN_OR_RETURN(Prepared prepared, Make(hold, allocation));
   RETURN_IF_ERROR(parts_.tombstones->Remove(name.uid));
+  parts_.was_prepared();
   return prepared;
 }
 
 absl::Status DraDriver::Remove(const ClaimKeeper::Hold& hold, const std::string& uid) {
+  {
+    const MutexLock lock(mutex_);
+    containers_.erase(uid);
+  }
   RETURN_IF_ERROR(parts_.files->Remove(uid));
   return parts_.keeper->Delete(hold, kEngineName);
 }
@@ -126,7 +152,7 @@ absl::Status DraDriver::ReconcileOne(const ClaimName& name, const v1::Claim* cla
     }
     return wanted.status();
   }
-  const v1::Claim right = ClaimOf(**wanted);
+  const v1::Claim right = Labelled(**wanted);
   if (claim != nullptr && IsAsWanted(*claim, right) && file.ok() && *file == FileOf(**wanted, *claim))
     return absl::OkStatus();
   if (claim == nullptr) counters.AddCorrection(kEngineName, "claim_made");
@@ -157,11 +183,16 @@ absl::Status DraDriver::Reconcile(const std::vector<v1::Claim>& claims) {
   std::map<std::string, Found> found;  // by uid
   for (const v1::Claim& claim : claims) {
     ClaimName name = NameOf(claim);
-    if (IsUid(name.uid) && KeyOf(name.uid) == claim.key())
+    if (IsUid(name.uid) && KeyOf(name.uid) == claim.key()) {
       found.emplace(name.uid, Found{name, &claim});
-    else
+      // What an earlier agent has found out.
+      const MutexLock lock(mutex_);
+      if (const std::string text = LabelOf(claim, kContainerLabel); !text.empty())
+        containers_.emplace(name.uid, text);
+    } else {
       spdlog::warn("ignored engine=kubernetes claim={} reason=\"its labels are not those of this agent\"",
                    claim.key());
+    }
   }
   absl::Status all;
   if (const auto files = parts_.files->List(); files.ok()) {
@@ -174,6 +205,56 @@ absl::Status DraDriver::Reconcile(const std::vector<v1::Claim>& claims) {
   }
   absl::Status away;  // why the API server does not answer: it is asked once, not for each claim
   for (const auto& [uid, each] : found) all.Update(ReconcileOne(each.name, each.claim, away));
+  if (!found.empty()) LabelContainers();
+  return all;
+}
+
+void DraDriver::NoteLook(const std::string& reason) {
+  const MutexLock lock(mutex_);
+  if (reason == look_reason_) return;
+  if (reason.empty())
+    spdlog::info("containers_known engine=kubernetes");
+  else
+    spdlog::info("containers_unknown engine=kubernetes reason=\"{}\"", reason);
+  look_reason_ = reason;
+}
+
+absl::Status DraDriver::SetContainer(const v1::Claim& listed, const std::string& text) {
+  if (LabelOf(listed, kContainerLabel) == text) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, parts_.keeper->Acquire(listed.key()));
+  ASSIGN_OR_RETURN(const std::vector<v1::Claim> claims, parts_.keeper->List(kEngineName));
+  const auto now = std::ranges::find(claims, listed.key(), &v1::Claim::key);
+  if (now == claims.end()) return absl::OkStatus();  // it was unprepared meanwhile
+  v1::Claim changed;
+  changed.set_key(now->key());
+  *changed.mutable_labels() = now->labels();
+  (*changed.mutable_labels())[kContainerLabel] = text;
+  const auto made = parts_.keeper->Change(hold, changed, {"labels"});
+  if (absl::IsNotFound(made.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(made.status());
+  spdlog::info("labelled engine=kubernetes claim={} container={}", now->key(), text);
+  const MutexLock lock(mutex_);
+  containers_[LabelOf(*now, "claim_uid")] = text;
+  return absl::OkStatus();
+}
+
+bool DraDriver::LabelContainers() {
+  const auto claims = parts_.keeper->List(kEngineName);
+  if (!claims.ok()) return false;
+  const auto look = parts_.containers->List();
+  NoteLook(look.ok() ? "" : PrintableText(std::string(look.status().message()), 500));
+  if (!look.ok()) return false;
+  bool all = true;
+  for (const v1::Claim& claim : *claims) {
+    const auto found = look->claims.find(LabelOf(claim, "claim_uid"));
+    if (found == look->claims.end()) {
+      all = all && claim.labels().contains(kContainerLabel);
+    } else if (const absl::Status set = SetContainer(claim, TextOf(found->second)); !set.ok()) {
+      spdlog::warn("not_labelled engine=kubernetes claim={} reason=\"{}\"", claim.key(),
+                   std::string(set.message()));
+      all = false;
+    }
+  }
   return all;
 }
 

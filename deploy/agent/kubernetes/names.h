@@ -1,6 +1,7 @@
 // Names that the agent, its ResourceSlice, claims' parameters and CDI files have in common.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,11 @@ inline constexpr char kApiVersion[] = "resource.k8s.io/v1";
 // The engine in metrics, and the value of kEngineLabel.
 inline constexpr char kEngineName[] = "kubernetes";
 inline constexpr char kDevicePluginEngine[] = "device-plugin";
+
+// The label with the names of a claim's containers.
+inline constexpr char kContainerLabel[] = "container";
+// The longest value of a label.
+inline constexpr size_t kMaxLabel = 253;
 
 // What the device plugin gives out.
 inline constexpr char kSlotResource[] = "xpud.dev/slot";

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "deploy/agent/kubelet/pod_resources.grpc.pb.h"
 #include "deploy/agent/kubelet/pod_resources.pb.h"
+#include "deploy/agent/kubernetes/cdi_files.h"
 #include "deploy/agent/kubernetes/kubelet_call.h"
 #include "deploy/agent/kubernetes/names.h"
 #include "proto/base/status_macros.h"
@@ -39,6 +40,18 @@ SlotSet SlotsOf(const kubelet::ContainerResources& container) {
   return slots;
 }
 
+// The uids of the container's claims. A CDI device's name has it, also if another claim has the name again.
+std::set<std::string> ClaimsOf(const kubelet::ContainerResources& container) {
+  std::set<std::string> uids;
+  const std::string prefix = CdiFiles::IdOf("");
+  for (const kubelet::DynamicResource& resource : container.dynamic_resources())
+    for (const kubelet::ClaimResource& part : resource.claim_resources())
+      for (const kubelet::CDIDevice& device : part.cdi_devices())
+        if (part.driver_name() == kDriver && device.name().starts_with(prefix))
+          uids.insert(device.name().substr(prefix.size()));
+  return uids;
+}
+
 }  // namespace
 
 PodResources::PodResources(const std::string& kubelet)
@@ -56,6 +69,8 @@ absl::StatusOr<PodResources::Look> PodResources::List() const {
       SlotSet slots = SlotsOf(container);
       if (!slots.empty())
         look.containers.push_back({pod.namespace_(), pod.name(), container.name(), std::move(slots)});
+      for (const std::string& uid : ClaimsOf(container))
+        look.claims[uid].emplace(pod.name(), container.name());
     }
   }
   return look;

@@ -1,7 +1,10 @@
-// Asks the kubelet which containers have which slots. Thread-safe.
+// Asks the kubelet which containers have which slots and claims. Thread-safe.
 #pragma once
 
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +24,8 @@ class PodResources {
 
   struct Look {
     std::vector<ContainerSlots> containers;
+    // Those that have a claim of dynamic resource allocation, by the ResourceClaim's uid: pod and container.
+    std::map<std::string, std::set<std::pair<std::string, std::string>>> claims;
     // Whether a container that is not listed has ended. A kubelet that has just started does not know all its
     // pods yet.
     bool is_complete = false;

@@ -23,7 +23,6 @@ constexpr size_t kMaxResults = 32;
 constexpr size_t kMaxConfigs = 64;
 constexpr size_t kMaxPods = 256;
 constexpr size_t kMaxText = 253;  // Kubernetes' own limit of names
-constexpr size_t kMaxLabel = 253;
 
 template <typename... Parts>
 absl::Status Refuse(const Parts&... parts) {
