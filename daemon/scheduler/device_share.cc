@@ -28,14 +28,22 @@ stream::DeviceWork DeviceShare::Total() const {
   return total;
 }
 
-// One that waited goes on wanting when its next work begins; another one has paused between its works.
 void DeviceShare::Look(Account& account, uint64_t now_ns) {
-  const uint64_t since = account.work.occupied_since_ns;
+  const uint64_t since = account.work.occupied_since_ns, began = since != 0 ? since : now_ns;
+  const bool has_work = since != 0 || account.waits, had_work = account.busy_since != 0;
+  // One that waited goes on when its next work begins; another one has paused between its works.
   const bool paused = since != account.occupied_since && !account.waited;
-  if (since == 0 && !account.waits)
-    account.wants_since = 0;
-  else if (account.wants_since == 0 || paused)
-    account.wants_since = since != 0 ? since : now_ns;
+  const uint64_t passed = now_ns - std::min(account.looked_ns, now_ns);
+  if (!has_work)
+    account.busy_since = 0;
+  else if (!had_work || paused)
+    account.busy_since = began;
+  if (has_work && had_work && !paused)
+    account.pause_ns = std::min(account.pause_ns + passed / kPausePart, kMaxPauseNs);
+  else
+    account.pause_ns -= std::min(account.pause_ns, passed);
+  if (account.pause_ns == 0 || account.wants_since == 0) account.wants_since = account.busy_since;
+  account.looked_ns = now_ns;
   account.occupied_since = since;
   account.waited = account.waits;
 }
@@ -44,11 +52,13 @@ void DeviceShare::BeginRound(uint64_t now_ns) {
   least_used_ns_ = UINT64_MAX;
   uint64_t least_active_ns = UINT64_MAX;
   active_ = 0;
+  keeps_busy_ = false;
   for (Account& account : accounts_) {
     Look(account, now_ns);
     if (now_ns - account.work.ended_ns > kIdleForNs) continue;
     ++active_;
     least_active_ns = std::min(least_active_ns, account.used_ns);
+    keeps_busy_ |= account.busy_since != 0 && now_ns - account.busy_since > kBusyForNs;
     if (account.wants_since != 0 && now_ns - account.wants_since > kBusyForNs)
       least_used_ns_ = std::min(least_used_ns_, account.used_ns);
   }

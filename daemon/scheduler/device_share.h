@@ -23,6 +23,9 @@ class DeviceShare {
   static constexpr uint64_t kMaxDebtNs = 50'000'000;
   static constexpr uint64_t kBusyForNs = 10'000'000;  // so long without a break: it keeps the device busy
   static constexpr uint64_t kIdleForNs = 50'000'000;  // no work has ended for this long
+  // A session may pause for this part of the time in which it had work, and at most for so long.
+  static constexpr uint64_t kPausePart = 8;
+  static constexpr uint64_t kMaxPauseNs = 2'000'000;
 
   // One session's use of the device.
   struct Account : AccountList<Account>::Entry {
@@ -30,10 +33,13 @@ class DeviceShare {
     uint64_t used_ns = 0;      // as it is compared: for the usual weight
     uint64_t counted_ns = 0;   // of DeviceWork::used_ns
     bool waits = false;        // it has commands, and was held back
-    uint64_t wants_since = 0;  // since when it was always occupied, or waited; 0: it is neither
+    uint64_t busy_since = 0;   // since when it was always occupied, or waited; 0: it is neither
+    uint64_t wants_since = 0;  // the same, but for short pauses
+    uint64_t pause_ns = 0;     // for how long it may pause
     stream::DeviceWork work = {};
 
     // As of the last round:
+    uint64_t looked_ns = 0;
     uint64_t occupied_since = 0;
     bool waited = false;
   };
@@ -63,8 +69,10 @@ class DeviceShare {
     return total.occupied_since_ns != 0 &&
            now_ns - std::min(std::max(total.occupied_since_ns, total.ended_ns), now_ns) < kIdleForNs;
   }
-  // Whether one keeps the device busy.
-  bool keeps_busy() const { return least_used_ns_ != UINT64_MAX; }
+  // Whether one keeps the device busy, and does not pause.
+  bool keeps_busy() const { return keeps_busy_; }
+  // Whether the session keeps the device busy, but for a short pause that it makes now.
+  static bool Pauses(const Account& account) { return account.busy_since == 0 && account.wants_since != 0; }
   // How many had work lately.
   uint64_t active() const { return active_; }
   bool HoldsBack(const Account& account) const {
@@ -77,6 +85,7 @@ class DeviceShare {
 
   AccountList<Account> accounts_;
   uint64_t active_ = 0;
+  bool keeps_busy_ = false;
   uint64_t total_ns_ = 0, ended_ns_ = 0;  // of all sessions, those that have gone included
   uint64_t least_used_ns_ = UINT64_MAX;   // of sessions that keep it busy; UINT64_MAX if none does
   uint64_t floor_ns_ = 0;                 // the highest value so far of the least used of all with work

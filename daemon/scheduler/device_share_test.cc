@@ -49,8 +49,9 @@ TEST_F(DeviceShareTest, NobodyWaitsForOneThatDoesNotKeepTheDeviceBusy) {
   Sender busy = Add(), polite = Add();
   for (int i = 0; i < 100; ++i) {
     Do(busy, 2 * kMs);
-    polite.work.occupied_since_ns = 0;  // waits for each answer
     Do(polite, kMs / 5);
+    polite.work.occupied_since_ns = 0;  // waits for each answer
+    Look(polite);
     EXPECT_FALSE(Held(busy)) << i;
     EXPECT_FALSE(Held(polite)) << i;
   }

@@ -201,9 +201,10 @@ void TenantShares::Look(Branch& branch) {
   CountWants(branch);
   branch.goes_first = false;
   if (!branch.least.is_set()) return;
-  branch.least.Accrue(round_ns_, branch.counted || works);
+  const bool has_work = branch.counted || works || DeviceShare::Pauses(*branch.device);
+  branch.least.Accrue(round_ns_, has_work);
   branch.goes_first = branch.least.due();
-  someone_first_ |= branch.goes_first && (branch.counted || works);
+  someone_first_ |= branch.goes_first && has_work;
 }
 
 void TenantShares::BeginRound(uint64_t now_ns) {

@@ -17,11 +17,14 @@ uint64_t now_ns = 0;
 
 int last_id = 0;
 
-// A session in virtual time: its commands cost `command_ns`, and after each it thinks for `think_ns`.
+// A session in virtual time: its commands cost `command_ns`, and after each, or on a device after each
+// `burst`, it thinks for `think_ns`.
 struct Client {
   Policy::Account* account;
   uint64_t command_ns;
   uint64_t think_ns = 0;
+  int burst = 1;
+  int sent = 0;          // of a burst
   uint64_t next_ns = 0;  // when its next command arrives
   uint64_t had_ns = 0;
   uint64_t waited_ns = 0, longest_wait_ns = 0;  // for its turn
@@ -189,7 +192,8 @@ class OnDevice : public TenantSharesTest {
       client.work.in_flight_ns += client.command_ns;
       client.work.long_in_flight += client.command_ns >= stream::DeviceWork::kLongNs;
       if (client.work.occupied_since_ns == 0) client.work.occupied_since_ns = now_ns;
-      if (client.think_ns != 0) client.next_ns = UINT64_MAX;  // until it has ended
+      if (client.think_ns != 0 && ++client.sent == client.burst)
+        client.next_ns = UINT64_MAX;  // until it has ended
     }
     client.ran = sent;
     if (sent)
@@ -215,7 +219,10 @@ class OnDevice : public TenantSharesTest {
       client.work.in_flight_ns -= first.ns;
       client.work.long_in_flight -= first.ns >= stream::DeviceWork::kLongNs;
       if (client.work.in_flight_ns == 0) client.work.occupied_since_ns = 0;
-      if (client.think_ns != 0) client.next_ns = now_ns + client.think_ns;
+      if (client.sent == client.burst && client.work.in_flight_ns == 0) {
+        client.sent = 0;
+        client.next_ns = now_ns + client.think_ns;
+      }
       queue_.pop_front();
     }
   }
@@ -585,6 +592,38 @@ TEST_F(OnDevice, ATenantHasItsLeastInEachSecondWhateverTheClasses) {
     EXPECT_GE(had[0], 30);
     EXPECT_LE(had[0], 36);
   }
+}
+
+// A program that reads a result after each of its steps pauses until its next step arrives.
+TEST_F(OnDevice, AShortPauseBelongsToTheWork) {
+  constexpr uint64_t kStepNs = 5 * kMs, kPauseNs = 300 * kUs;
+  struct Case {
+    TimeGrant never_pauses, pauses;
+    double least;  // in per cent
+  };
+  for (const Case& of :
+       {Case{{.weight = 30}, {.weight = 70}, 69.5}, Case{{.least = 2850}, {.least = 66 * kPerCent}, 66}}) {
+    for (const int burst : {1, 10, 100}) {
+      std::vector<Client> clients = {Add(1, 50 * kUs, 0, of.never_pauses),
+                                     Add(2, kStepNs / static_cast<uint64_t>(burst), kPauseNs, of.pauses)};
+      clients[1].burst = burst;
+      auto seconds = DeviceSeconds(clients, 5);
+      seconds.erase(seconds.begin());
+      for (const auto& had : seconds) {
+        EXPECT_GE(had[1], of.least) << burst;
+        EXPECT_LE(had[1], 70.5) << burst;
+        EXPECT_GE(had[0] + had[1], 99) << burst;
+      }
+      for (const Client& client : clients) shares_->Remove(*client.account);
+    }
+  }
+}
+
+TEST_F(OnDevice, WhoPausesForLongLeavesTheTimeToOthers) {
+  std::vector<Client> clients = {Add(1, 50 * kUs, 0, {.weight = 1}), Add(2, kMs, kMs, {.weight = 10'000})};
+  RunDeviceFor(clients, 5 * kSecond);
+  EXPECT_GE(Part(clients, 0, 1), 0.5);
+  EXPECT_GE(clients[0].had_ns + clients[1].had_ns, 4950 * kMs);
 }
 
 TEST_F(OnDevice, ACapHoldsInEachSecondAlsoOnAnIdleDevice) {

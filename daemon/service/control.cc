@@ -62,6 +62,7 @@ void Fill(lane::Lane& lane, v1::Device& out) {
   out.set_vendor(properties.vendor);
   out.set_driver("libze_xpud " XPUD_VERSION);
   out.set_compute_units(properties.compute_units);
+  out.set_pci_address(properties.pci_address.Text());
   if (properties.peak.memory_bytes != 0) out.set_peak_memory_bytes_per_s(properties.peak.memory_bytes);
   if (properties.peak.float_operations != 0)
     out.set_peak_float_operations_per_s(properties.peak.float_operations);

@@ -121,6 +121,7 @@ absl::Status Listener::OpenSession(lane::Lanes& lanes, Connection& client, const
     record.total_memory = properties.total_memory;
     if (claim && claim->memory_most) record.total_memory = std::min(record.total_memory, *claim->memory_most);
     record.compute_units = properties.compute_units;
+    record.pci_address = properties.pci_address.bits();
     has_executors |= properties.replaceable;
   }
   auto host = std::make_shared<handles::HostMemories>(limits_.host_memory, has_executors);

@@ -305,6 +305,7 @@ class Reader {
                   of(&Settings::mode)),
             Fixed("kubelet", Path(out.kubelet), of(&Settings::kubelet)),
             Fixed("cdi", Path(out.cdi), of(&Settings::cdi)),
+            Fixed("sysfs", Path(out.sysfs), of(&Settings::sysfs)),
             Fixed("api-server", Words(out.api_server, "a URL, such as https://10.0.0.1:6443"),
                   of(&Settings::api_server)),
             Fixed("token-file", Path(out.token_file), of(&Settings::token_file)),

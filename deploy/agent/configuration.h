@@ -29,6 +29,7 @@ struct Configuration {
     KubernetesMode mode = KubernetesMode::kOff;
     std::string kubelet = "/var/lib/kubelet";
     std::string cdi = "/var/run/cdi";
+    std::string sysfs = "/sys";
     std::string api_server;  // empty: as Kubernetes tells a pod
     std::string token_file = "/var/run/secrets/kubernetes.io/serviceaccount/token";
     std::string ca_file = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";

@@ -110,7 +110,7 @@ nod: b
           "9:12: grants: default: a value is not allowed; use a map of keys to values",
           "10:20: mode: 'csi' is not allowed; use one of off, dra, device-plugin",
           "10:32: slots: a list is not allowed; use an integer from 1 to 100",
-          "10:36: unknown key 'zzzzzz' in kubernetes; use one of mode, kubelet, cdi, api-server, "
+          "10:36: unknown key 'zzzzzz' in kubernetes; use one of mode, kubelet, cdi, sysfs, api-server, "
           "token-file, ca-file, slots",
           "11:18: enabled: 'yes' is not allowed; use true or false",
           "11:33: scontrol: 'scontrol' is not allowed; use an absolute path",

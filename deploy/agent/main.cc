@@ -135,7 +135,7 @@ absl::Status Run(const Options& options, const Configuration& configuration, con
   std::vector<Engine*> engines;
   std::unique_ptr<Reconciler> reconciler;
   InventoryWatch inventory(
-      daemon, conditions,
+      daemon, conditions, configuration.kubernetes.sysfs,
       [&](const Inventory&) {
         if (dra != nullptr) dra->Publish();
       },

@@ -162,6 +162,16 @@ CpuInfo ReadCpuInfo() {
 
 uint32_t DeviceCount() { return ReadVariable("XPUD_CPU_DEVICES", kMaxCpuDevices).value_or(1); }
 
+std::optional<std::string> PciAddressText(uint32_t index) {
+  const char* part = std::getenv("XPUD_CPU_PCI");
+  for (; part != nullptr && index > 0; --index) {
+    part = std::strchr(part, ',');
+    if (part != nullptr) ++part;
+  }
+  if (part == nullptr) return std::nullopt;
+  return std::string(part, std::strcspn(part, ","));
+}
+
 bool IsPlain() { return ReadVariable("XPUD_CPU_PLAIN", 1).has_value(); }
 
 uint32_t UsableCpus() {

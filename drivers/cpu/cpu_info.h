@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace xpud::drivers::cpu {
@@ -24,6 +25,9 @@ CpuInfo ReadCpuInfo();
 inline constexpr uint32_t kMaxCpuDevices = 16;
 uint32_t DeviceCount();
 bool IsPlain();  // XPUD_CPU_PLAIN=1: see driver.h
+// Returns part `index` of XPUD_CPU_PCI, which has the devices' addresses on PCI for tests, with commas
+// between them; nullopt if there is none.
+std::optional<std::string> PciAddressText(uint32_t index);
 
 // Returns the number of CPUs that the affinity mask and the CPU quota allow, or XPUD_CPU_WORKERS if that is
 // set to a number from 1 to 1024.

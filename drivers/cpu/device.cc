@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "drivers/cpu/module.h"
 #include "drivers/frontend/clock.h"
+#include "drivers/frontend/pci.h"
 
 namespace xpud::drivers::cpu {
 namespace {
@@ -31,6 +33,14 @@ CpuDevice::CpuDevice(const Driver* driver, uint32_t index, uint32_t count)
       index_(index),
       memory_(UsableMemory() / count),
       pool_(std::max(UsableCpus() / count, 1u)) {}
+
+// A CPU is not on PCI, but where a test says so.
+ze_result_t CpuDevice::GetPciProperties(ze_pci_ext_properties_t& properties) const {
+  const std::optional<std::string> text = PciAddressText(index_);
+  if (!text || !ReadPciAddress(text->c_str(), properties.address)) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+  properties.maxSpeed = {-1, -1, -1};  // unknown
+  return ZE_RESULT_SUCCESS;
+}
 
 bool CpuDevice::Charge(uint64_t bytes) {
   const uint64_t before = charged_.fetch_add(bytes, std::memory_order_relaxed);

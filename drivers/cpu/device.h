@@ -40,6 +40,7 @@ class CpuDevice final : public Device {
   void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const override;
   const Sensors* sensors() const override { return &sensors_; }
   xpud_peak_rates_t PeakRates() const override;
+  ze_result_t GetPciProperties(ze_pci_ext_properties_t& properties) const override;
   bool CanAccessPeer(const Device& peer) const override { return peer.driver() == driver(); }
 
  private:

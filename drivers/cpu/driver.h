@@ -33,6 +33,7 @@ class CpuDriver final : public Driver {
 
   const xpud_back_end_t& BackEnd() const override { return plain_ ? kPlainBackEnd : kBackEnd; }
   bool HasExtensions() const override { return !plain_; }
+  bool HasPciProperties() const override { return PciAddressText(0).has_value(); }
   void GetProperties(ze_driver_properties_t& properties) const override;
   void GetIpcProperties(ze_driver_ipc_properties_t& properties) const override { properties.flags = 0; }
   std::span<Device* const> Devices() const override { return devices_; }

@@ -2,11 +2,12 @@
 
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <string_view>
 
 #include "drivers/cuda/nvml.h"
+#include "drivers/cuda/pci_files.h"
 #include "drivers/cuda/wait.h"
+#include "drivers/frontend/pci.h"
 
 namespace xpud::drivers::cuda {
 namespace {
@@ -17,17 +18,12 @@ constexpr int kMinimumCapability = 7;  // the built-in kernels' target is sm_70
 // reading.
 constexpr uint64_t kClockTimeoutNs = 100'000'000;
 
-// Returns the PCI device id, which CUDA does not report; 0 if the system does not report it either.
-uint32_t PciDeviceId(CUdevice device) {
-  char address[32] = {};
-  if (cu.cuDeviceGetPCIBusId(address, sizeof(address), device) != CUDA_SUCCESS) return 0;
-  for (char* c = address; *c != '\0'; ++c) {
-    if (*c >= 'A' && *c <= 'F') *c = static_cast<char>(*c - 'A' + 'a');
-  }
-  std::ifstream file(std::string("/sys/bus/pci/devices/") + address + "/device");
-  uint32_t id = 0;
-  file >> std::hex >> id;
-  return id;
+CUresult FindPciAddress(CUdevice device, ze_pci_address_ext_t& address) {
+  char text[32] = {};
+  const CUresult result = cu.cuDeviceGetPCIBusId(text, sizeof(text), device);
+  if (result != CUDA_SUCCESS) return result;
+  text[sizeof(text) - 1] = '\0';
+  return ReadPciAddress(text, address) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
 }  // namespace
@@ -114,7 +110,9 @@ void CudaDevice::GetProperties(ze_device_properties_t& properties) const {
   properties = {};
   properties.type = ZE_DEVICE_TYPE_GPU;
   properties.vendorId = kNvidia;
-  properties.deviceId = PciDeviceId(device_);
+  // CUDA does not report the device id.
+  if (ze_pci_address_ext_t address{}; FindPciAddress(device_, address) == CUDA_SUCCESS)
+    properties.deviceId = ReadPciDeviceId(SysfsFolder(address));
   if (Attribute(CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0) properties.flags |= ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
   if (Attribute(CU_DEVICE_ATTRIBUTE_ECC_ENABLED) != 0) properties.flags |= ZE_DEVICE_PROPERTY_FLAG_ECC;
   properties.coreClockRate = Attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1000;
@@ -225,6 +223,13 @@ xpud_peak_rates_t CudaDevice::PeakRates() const {
                          kTransfersPerCycle * Attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) /
                          kBitsPerByte;
   return {bytes, cycles * rates.vectors, cycles * rates.matrices};
+}
+
+ze_result_t CudaDevice::GetPciProperties(ze_pci_ext_properties_t& properties) const {
+  const CUresult result = FindPciAddress(device_, properties.address);
+  if (result != CUDA_SUCCESS) return ToZe(result);
+  properties.maxSpeed = ReadPciSpeed(SysfsFolder(properties.address));
+  return ZE_RESULT_SUCCESS;
 }
 
 std::vector<ze_device_cache_properties_t> CudaDevice::Caches() const {

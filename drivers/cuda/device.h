@@ -90,6 +90,7 @@ class CudaDevice final : public Device {
   void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const override;
   // Copies can access every device's memory, kernels only that of their own device.
   xpud_peak_rates_t PeakRates() const override;
+  ze_result_t GetPciProperties(ze_pci_ext_properties_t& properties) const override;
   bool CanAccessPeer(const Device& peer) const override { return &peer == this; }
   // NVML's sensors, opened at the first use.
   const Sensors* sensors() const override;

@@ -27,6 +27,7 @@ class CudaDriver final : public Driver {
   static std::unique_ptr<CudaDriver> Create(std::string& reason);
 
   const xpud_back_end_t& BackEnd() const override { return kBackEnd; }
+  bool HasPciProperties() const override { return true; }
   void GetProperties(ze_driver_properties_t& properties) const override;
   void GetIpcProperties(ze_driver_ipc_properties_t& properties) const override { properties.flags = 0; }
   std::span<Device* const> Devices() const override { return devices_; }

@@ -73,6 +73,17 @@ ze_result_t GetGlobalTimestamps(ze_device_handle_t handle, uint64_t* host_time, 
   return ZE_RESULT_SUCCESS;
 }
 
+ze_result_t PciGetProperties(ze_device_handle_t handle, ze_pci_ext_properties_t* properties) {
+  XPUD_FIND(Device, device, handle);
+  XPUD_NOT_NULL(properties);
+  return Guard([&] {
+    ze_pci_ext_properties_t value{};
+    const ze_result_t result = device.GetPciProperties(value);
+    if (result == ZE_RESULT_SUCCESS) AssignKeepingChain(*properties, value);
+    return result;
+  });
+}
+
 }  // namespace
 }  // namespace xpud::drivers
 
@@ -101,7 +112,7 @@ XPUD_DDI_TABLE(zeGetDeviceProcAddrTable, ze_device_dditable_t) {
   put.Put(table.pfnGetStatus, GetStatus);
   put.Put(table.pfnGetGlobalTimestamps, GetGlobalTimestamps, ZE_API_VERSION_1_1);
   put.PutUnsupported(ZE_API_VERSION_1_2, table.pfnReserveCacheExt, table.pfnSetCacheAdviceExt);
-  put.PutUnsupported(ZE_API_VERSION_1_3, table.pfnPciGetPropertiesExt);
+  put.Put(table.pfnPciGetPropertiesExt, PciGetProperties, ZE_API_VERSION_1_3);
 }
 
 XPUD_DDI_TABLE(zeGetDeviceExpProcAddrTable, ze_device_exp_dditable_t) {

@@ -37,6 +37,10 @@ class Device : public Object {
   virtual ze_result_t GetStatus() const = 0;
   virtual void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const = 0;
   virtual xpud_peak_rates_t PeakRates() const = 0;
+  // Returns UNSUPPORTED_FEATURE if the device is not on PCI.
+  virtual ze_result_t GetPciProperties(ze_pci_ext_properties_t& /*properties*/) const {
+    return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+  }
   virtual bool CanAccessPeer(const Device& peer) const = 0;
   // Null if the device has no sensors.
   virtual const Sensors* sensors() const { return nullptr; }
@@ -55,6 +59,8 @@ class Driver : public Object {
   // Whether it has the extensions of proto/base/ze_ext.h, beyond xpudDriverGetBackEnd; otherwise it is a
   // driver of API 1.3.
   virtual bool HasExtensions() const { return true; }
+  // Whether it lists ZE_extension_pci_properties: its devices are on PCI.
+  virtual bool HasPciProperties() const { return false; }
   // Returns a function that only this back end offers, or null.
   virtual void* FindExtensionFunction(const char*) const { return nullptr; }
   virtual ze_result_t CreateContext(const ze_context_desc_t& desc, std::unique_ptr<Context>& context) = 0;

@@ -65,8 +65,9 @@ ze_result_t GetLoadReport(const char** report) {
   return ZE_RESULT_SUCCESS;
 }
 
-// The last one is ours.
+// The first one needs devices on PCI; the last one is ours.
 constexpr Extension kExtensions[] = {
+    {ZE_PCI_PROPERTIES_EXT_NAME, ZE_PCI_PROPERTIES_EXT_VERSION_CURRENT},
     {ZE_MEMORY_FREE_POLICIES_EXT_NAME, ZE_MEMORY_FREE_POLICIES_EXT_VERSION_CURRENT},
     {ZE_EVENT_QUERY_TIMESTAMPS_EXP_NAME, ZE_EVENT_QUERY_TIMESTAMPS_EXP_VERSION_CURRENT},
     {ZE_RELAXED_ALLOCATION_LIMITS_EXP_NAME, ZE_RELAXED_ALLOCATION_LIMITS_EXP_VERSION_CURRENT},
@@ -111,7 +112,7 @@ static_assert(std::is_same_v<decltype(&GetLoadReport), xpud_pfnGetLoadReport_t>)
 }  // namespace
 
 std::span<const Extension> Extensions(const Driver& driver) {
-  const std::span<const Extension> all = kExtensions;
+  const std::span<const Extension> all = std::span(kExtensions).subspan(driver.HasPciProperties() ? 0 : 1);
   return driver.HasExtensions() ? all : all.first(all.size() - 1);
 }
 

@@ -50,14 +50,8 @@ TEST_P(DriverTest, TimerResolutionFollowsTheStructureVersion) {
 }
 
 TEST_P(DriverTest, ListsItsExtensionsAndTheirFunctions) {
-  uint32_t count = 0;
-  ASSERT_EQ(zeDriverGetExtensionProperties(driver_, &count, nullptr), ZE_RESULT_SUCCESS);
-  std::vector<ze_driver_extension_properties_t> extensions(count);
-  ASSERT_EQ(zeDriverGetExtensionProperties(driver_, &count, extensions.data()), ZE_RESULT_SUCCESS);
-  bool found = false;
-  for (const auto& extension : extensions)
-    found |= std::string("XPUD_extension_command_list") == extension.name;
-  EXPECT_TRUE(found);
+  EXPECT_TRUE(Lists("XPUD_extension_command_list"));
+  EXPECT_TRUE(Lists(ZE_MEMORY_FREE_POLICIES_EXT_NAME));
   const xpud_back_end_t* back_end = nullptr;
   ASSERT_EQ(Extension<xpud_pfnDriverGetBackEnd_t>("xpudDriverGetBackEnd")(driver_, &back_end),
             ZE_RESULT_SUCCESS);
@@ -65,6 +59,24 @@ TEST_P(DriverTest, ListsItsExtensionsAndTheirFunctions) {
   void* address = nullptr;
   EXPECT_EQ(zeDriverGetExtensionFunctionAddress(driver_, "zeNoSuchFunction", &address),
             ZE_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_P(DriverTest, DevicesOnPciSayWhereTheyAre) {
+  ze_pci_ext_properties_t pci = {ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES, nullptr, {}, {}};
+  EXPECT_EQ(Lists(ZE_PCI_PROPERTIES_EXT_NAME), !IsCpu());
+  EXPECT_EQ(zeDevicePciGetPropertiesExt(nullptr, &pci), ZE_RESULT_ERROR_INVALID_NULL_HANDLE);
+  EXPECT_EQ(zeDevicePciGetPropertiesExt(device_, nullptr), ZE_RESULT_ERROR_INVALID_NULL_POINTER);
+  if (IsCpu()) {
+    EXPECT_EQ(zeDevicePciGetPropertiesExt(device_, &pci), ZE_RESULT_ERROR_UNSUPPORTED_FEATURE);
+    return;
+  }
+  ASSERT_EQ(zeDevicePciGetPropertiesExt(device_, &pci), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(pci.stype, ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES);
+  EXPECT_NE(pci.address.domain | pci.address.bus | pci.address.device, 0u);
+  EXPECT_LE(pci.address.bus, 0xffu);
+  EXPECT_LE(pci.address.device, 0x1fu);
+  EXPECT_LE(pci.address.function, 7u);
+  EXPECT_TRUE(pci.maxSpeed.maxBandwidth == -1 || pci.maxSpeed.maxBandwidth >= 250'000'000);
 }
 
 TEST_P(DriverTest, NullHandlesAreRefused) {

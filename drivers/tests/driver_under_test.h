@@ -57,6 +57,17 @@ class DriverTest : public ::testing::TestWithParam<const char*> {
     return report;
   }
 
+  // Whether the driver lists the extension.
+  bool Lists(std::string_view name) const {
+    uint32_t count = 0;
+    EXPECT_EQ(zeDriverGetExtensionProperties(driver_, &count, nullptr), ZE_RESULT_SUCCESS);
+    std::vector<ze_driver_extension_properties_t> extensions(count);
+    EXPECT_EQ(zeDriverGetExtensionProperties(driver_, &count, extensions.data()), ZE_RESULT_SUCCESS);
+    for (const auto& extension : extensions)
+      if (name == extension.name) return true;
+    return false;
+  }
+
   template <typename Function>
   Function Extension(const char* name) {
     void* address = nullptr;

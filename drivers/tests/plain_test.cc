@@ -124,6 +124,23 @@ TEST_P(PlainTest, SharesNoMemoryWithOtherProcesses) {
   EXPECT_EQ(Allocate(nullptr), ZE_RESULT_SUCCESS);
 }
 
+// As a driver does that lists the extension, with what a test wants it to say.
+TEST_P(PlainTest, SaysThePciAddressThatATestSets) {
+  EXPECT_FALSE(Lists(ZE_PCI_PROPERTIES_EXT_NAME));
+  ze_pci_ext_properties_t pci = {ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES, nullptr, {}, {}};
+  setenv("XPUD_CPU_PCI", "10000:c7:1f.7,0000:17:00.0", 1);
+  EXPECT_TRUE(Lists(ZE_PCI_PROPERTIES_EXT_NAME));
+  ASSERT_EQ(zeDevicePciGetPropertiesExt(device_, &pci), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(pci.address.domain, 0x10000u);
+  EXPECT_EQ(pci.address.bus, 0xc7u);
+  EXPECT_EQ(pci.address.device, 0x1fu);
+  EXPECT_EQ(pci.address.function, 7u);
+  EXPECT_EQ(pci.maxSpeed.maxBandwidth, -1);
+  setenv("XPUD_CPU_PCI", "none", 1);
+  EXPECT_EQ(zeDevicePciGetPropertiesExt(device_, &pci), ZE_RESULT_ERROR_UNSUPPORTED_FEATURE);
+  unsetenv("XPUD_CPU_PCI");
+}
+
 TEST_P(PlainTest, CommandsRunInOrderOnlyIfABarrierIsBetweenThem) {
   EXPECT_FALSE(RunInOrder(false));
   held = released = false;

@@ -51,7 +51,7 @@ struct DeviceRecord {
   char vendor[16];
   uint64_t total_memory;
   uint32_t compute_units;
-  uint32_t reserved;
+  uint32_t pci_address;  // PciAddress::bits; 0, also of older daemons: unknown
 };
 static_assert(sizeof(DeviceRecord) == 176);
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/pci_address.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/host_memory.h"
 #include "sdk/client/look.h"
@@ -54,7 +55,8 @@ Core::Core(Connection connection, const ConnectOptions& options, uint32_t used_g
   for (const uint32_t d : visible_) {
     const transport::DeviceRecord& record = welcome.devices[d];
     devices_.push_back({transport::GetText(record.name), transport::GetText(record.kind),
-                        transport::GetText(record.vendor), record.total_memory, record.compute_units});
+                        transport::GetText(record.vendor), record.total_memory, record.compute_units,
+                        PciAddress::OfBits(record.pci_address).Text()});
   }
 }
 

@@ -1,4 +1,5 @@
-"""A Kubernetes node of tests/engines: how long the agent takes to prepare claims, what it costs at rest, and what two pods of 30 and 70 get done.
+"""A Kubernetes node of tests/engines: how long the agent takes to prepare claims, what it costs at rest, what two pods of 30 and 70 get done, and
+whether the times of four pods in the daemon's metrics agree with what they got done.
 
 Runs with the Python of tools/test's stage `engines`, and needs root for the containers.
 """
@@ -13,20 +14,20 @@ import time
 import rows
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ENGINES = ROOT / "build/engines/bin/python"
 CLAIMS = 40 if rows.SMOKE else 300
 AT_REST = 10 if rows.SMOKE else 100
 REST_SECONDS = 3 if rows.SMOKE else 60
 SECONDS = 3 if rows.SMOKE else 20
 
 # Says how many products of matrices were computed in each second, until it is ended. A batch is queued before the one before it is read, so that
-# it always has work.
+# it always has work. Arguments: the size of the matrices, and the products of a batch.
 WORKER = """
 import sys, time, numpy, xpud
-a = xpud.asarray(numpy.full((256, 256), 1 / 256, 'float32'))
+size, products = map(int, sys.argv[1:])
+a = xpud.asarray(numpy.full((size, size), 1 / size, 'float32'))
 def batch():
     b = a
-    for _ in range(20):
+    for _ in range(products):
         b = a @ b
     return b
 queued = batch()
@@ -38,7 +39,7 @@ queued, done, second = batch(), 0, 0
 while True:
     queued, read = batch(), queued
     read.numpy()
-    done += 20
+    done += products
     now = int(time.monotonic() - start)
     if now > second:
         print(now, done, flush=True)
@@ -88,42 +89,77 @@ def at_rest(node) -> None:
     node.kubelet.unprepare(*names)
 
 
-def shares(node) -> None:
-    counts = {}
+def start_workers(node, shares: tuple[int, ...], size: int, products: int) -> dict[int, subprocess.Popen]:
+    """Starts a pod for each share, which is its name, and has them begin at the same time."""
     workers = {}
-    for share in (30, 70):
-        ids = node.kubelet.must_prepare(node.claim(share=share, memory="64Mi"))
+    for share in shares:
+        ids = node.kubelet.must_prepare(node.claim(share=share, memory="64Mi", pods=(str(share),)))
         environment = {"PYTHONPATH": str(ROOT / "build/release/lib")}
-        workers[share] = node.kubelet.start_container(ids, [sys.executable, "-c", WORKER], env=environment)
-    try:
-        for worker in workers.values():
-            assert worker.stdout.readline() == "ready\n", worker.stderr.read()
-        for worker in workers.values():
-            worker.stdin.write("go\n")
-            worker.stdin.flush()
-        for share, worker in workers.items():
-            counts[share] = [int(worker.stdout.readline().split()[1]) for _ in range(SECONDS + 1)][1:]
-    finally:
-        for worker in workers.values():
-            worker.kill()
-            worker.communicate()
+        workers[share] = node.kubelet.start_container(ids, [sys.executable, "-c", WORKER, size, products], env=environment)
+        node.addCleanup(workers[share].communicate)
+        node.addCleanup(workers[share].kill)
+    for worker in workers.values():
+        assert worker.stdout.readline() == "ready\n", worker.stderr.read()
+    for worker in workers.values():
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    return workers
+
+
+def done_in(worker: subprocess.Popen, seconds: int) -> list[int]:
+    """Returns the number of products in each of the next seconds."""
+    return [int(worker.stdout.readline().split()[1]) for _ in range(seconds)]
+
+
+def shares(node) -> None:
+    workers = start_workers(node, (30, 70), 256, 20)
+    counts = {share: done_in(worker, SECONDS + 1)[1:] for share, worker in workers.items()}
     parts = [100 * small / (small + large) for small, large in zip(counts[30], counts[70], strict=True)]
     within = sum(abs(part - 30) <= 2 for part in parts) / len(parts) * 100
     rows.emit("two pods at 30/70: seconds within 2 points of 30", within, "%", target="value >= 95")
     rows.emit("two pods at 30/70: the first's part of all", sum(counts[30]) / (sum(counts[30]) + sum(counts[70])) * 100, "%")
 
 
-def main() -> None:
-    if pathlib.Path(sys.prefix) != ENGINES.parents[1]:
-        sys.path.insert(0, str(ROOT / "tools/checks"))
-        from runner import Log
-        from stage_environment import prepare
-        prepare(Log("bench-cluster"), "engines")
-        sys.exit(subprocess.run([ENGINES, __file__], env=os.environ | {"TMPDIR": "/dev/shm"}).returncode)
+def device_seconds(node) -> dict[int, float]:
+    """By pod, as Prometheus joins it (deploy/kubernetes/README.md)."""
+    import metrics  # of tools/lib, whose folder tests/engines/cluster.py has added
+    text = metrics.scrape(node.daemon)
+    pods = {labels["tenant"]: int(labels["label_pod"]) for labels, _ in metrics.series(text, "xpud_claim_info")}
+    return {pods[labels["tenant"]]: value for labels, value in metrics.series(text, "xpud_tenant_device_seconds_total") if labels["tenant"] in pods}
+
+
+def times(node) -> None:
+    # Larger products than above: the first of a turn, for which the caches are cold, costs smaller shares more per product, and that is no error.
+    workers = start_workers(node, (10, 20, 30, 40), 512, 3)
+    for worker in workers.values():
+        done_in(worker, 2)
+    before = device_seconds(node)
+    done = {share: sum(done_in(worker, SECONDS)) for share, worker in workers.items()}
+    used = {share: seconds - before[share] for share, seconds in device_seconds(node).items()}
+    apart = {share: abs(used[share] / sum(used.values()) / (done[share] / sum(done.values())) - 1) * 100 for share in workers}
+    for share in workers:
+        print(f"share {share}: {used[share]:.2f} s of the device, {done[share]} products, {apart[share]:.2f}% apart", flush=True)
+    rows.emit("four pods at 10/20/30/40: time in metrics against work, the worst", max(apart.values()), "%", target="value <= 2")
+
+
+def with_python_of(tests: str, program: str) -> None:
+    """Has `program` run with the environment of tests/TESTS, and its modules found. Returns in that process only."""
     sys.path.insert(0, str(ROOT / "tests/engines"))
+    if pathlib.Path(sys.prefix) == ROOT / "build" / tests.replace("/", "-"):
+        return
+    sys.path.insert(0, str(ROOT / "tools/checks"))
+    from runner import Log
+    from stage_environment import prepare
+    python = prepare(Log("bench-cluster"), tests)
+    sys.exit(subprocess.run([python, program], env=os.environ | {"TMPDIR": "/dev/shm"}).returncode)
+
+
+def main() -> None:
+    with_python_of("engines", __file__)
     from cluster import NodeTest
-    for part in (prepare_times, at_rest, shares):
+    for part in (prepare_times, at_rest, shares, times):
         node = NodeTest()
+        node.FLAGS = ("--device", "cpu", "--metrics-listen", "0") if part is times else NodeTest.FLAGS
         try:
             node.setUp()
             part(node)

@@ -1,7 +1,7 @@
 """An API server of Kubernetes for tests: resource.k8s.io/v1 with resourceclaims and resourceslices, over HTTPS.
 
 It authenticates by a token that can be rotated, keeps versions and refuses stale ones, serves watches, validates objects, records what is asked of it,
-and fails as it is told to. `python3 api_server.py FOLDER` serves until its standard input ends; a line there, {"call": NAME, "arguments": {...}}, calls a
+and fails as it is told to. With an admission policy, it applies that to what it is asked to write. `python3 api_server.py FOLDER` serves until its standard input ends; a line there, {"call": NAME, "arguments": {...}}, calls a
 method of ApiServer, and a line of output has its result. `--models` also validates objects with the packages of requirements.txt.
 """
 
@@ -19,9 +19,13 @@ import sys
 import threading
 import time
 import urllib.parse
+import typing
 import uuid
 
 import slice_rules
+
+if typing.TYPE_CHECKING:
+    import admission
 
 GROUP = "resource.k8s.io/v1"
 KINDS = {"resourceclaims": "ResourceClaim", "resourceslices": "ResourceSlice"}
@@ -290,8 +294,10 @@ class Listener(http.server.ThreadingHTTPServer):
 class ApiServer:
     """Serves in threads of this process until close()."""
 
-    def __init__(self, folder: pathlib.Path, models: bool = False):
+    def __init__(self, folder: pathlib.Path, models: bool = False, policy: "admission.Policy | None" = None, user: dict | None = None):
+        """`policy`: applied to writes over HTTPS, whose token is `user`'s."""
         self.faults = Faults()
+        self.policy, self.user = policy, user
         self.store = Store()
         self.allowed: set[tuple[str, str]] | None = None  # (verb, resource) of the role; None: all
         self._models = Models() if models else None
@@ -410,8 +416,17 @@ class ApiServer:
             item = self._parse(target, body)
             if item["metadata"].get("name") != target.name:
                 raise Refused(400, "the name of the object does not match the name on the URL")
+        self._admit(verb, target, item)
         self._validate(target, item)
         return self.store.put(target, self._as_stored(item), create=verb == "create")
+
+    def _admit(self, verb: str, target: Target, item: dict) -> None:
+        if self.policy is None:
+            return
+        reason = self.policy.denial(verb.upper(), target.resource, self.user, item, self.store.objects.get(target))
+        if reason is not None:
+            raise Refused(422, f'{target.resource}.resource.k8s.io "{target.name}" is forbidden: ValidatingAdmissionPolicy \'{self.policy.name}\' with '
+                               f"binding '{self.policy.name}' denied request: {reason}")
 
     @staticmethod
     def _selection(target: Target, query: dict):

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 import urllib.error
 import urllib.request
 import uuid
@@ -81,23 +82,26 @@ class Agent:
         self.process = None
         return status
 
-    def _page(self, path: str) -> tuple[int, str]:
-        address = next(line.split("address=")[1].strip() for line in reversed(self.log.read_text().splitlines()) if " metrics address=" in line)
+    def metrics_address(self) -> str:
+        return next(line.split("address=")[1].strip() for line in reversed(self.log.read_text().splitlines()) if " metrics address=" in line)
+
+    def page(self, path: str) -> tuple[int, str]:
+        """Returns status and body."""
         try:
-            with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{self.metrics_address()}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as failure:
             return failure.code, failure.read().decode()
 
     def readiness(self) -> tuple[int, str]:
-        return self._page("/readyz")
+        return self.page("/readyz")
 
     def health(self) -> int:
-        return self._page("/healthz")[0]
+        return self.page("/healthz")[0]
 
     def metrics(self) -> dict[str, float]:
         """The series, by name and labels as they are written."""
-        text = self._page("/metrics")[1]
+        text = self.page("/metrics")[1]
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line and not line.startswith("#")}
 
 
@@ -105,6 +109,7 @@ class NodeTest(unittest.TestCase):
     """A node for each test. Its daemon has one CPU device, unless FLAGS say otherwise."""
 
     FLAGS: tuple[str, ...] = ("--device", "cpu")
+    PCI: dict[str, tuple[str, int]] = {}  # what the CPU devices say as their addresses, with the PCIe root and the NUMA node in the agent's sysfs
 
     def setUp(self):
         temporary = tempfile.TemporaryDirectory(prefix="xpud-node-")
@@ -112,7 +117,9 @@ class NodeTest(unittest.TestCase):
         self.folder = pathlib.Path(temporary.name)
         for name in ("state", "agent", "api"):
             (self.folder / name).mkdir()
-        self.daemon = Daemon(BINARIES, self.folder / "daemon.log", "--state-dir", str(self.folder / "state"), *self.FLAGS)
+        self.make_sysfs()
+        with unittest.mock.patch.dict(os.environ, {"XPUD_CPU_PCI": ",".join(self.PCI)} if self.PCI else {}):
+            self.daemon = Daemon(BINARIES, self.folder / "daemon.log", "--state-dir", str(self.folder / "state"), *self.FLAGS)
         self.addCleanup(self.daemon.close)
         self.start_cluster()
         self.agent = Agent(self.folder / "agent", self.configuration())
@@ -120,9 +127,20 @@ class NodeTest(unittest.TestCase):
         self.agent.start()
         self.find_agent()
 
+    def make_sysfs(self) -> None:
+        links = self.folder / "sys/bus/pci/devices"
+        links.mkdir(parents=True)
+        for address, (root, numa_node) in self.PCI.items():
+            device = self.folder / "sys/devices" / root / address
+            device.mkdir(parents=True)
+            (device / "numa_node").write_text(f"{numa_node}\n")
+            (links / address).symlink_to(f"../../../devices/{root}/{address}")
+
     def start_cluster(self) -> None:
         """Starts what the agent of the test speaks with."""
-        self.api = ApiServer(self.folder / "api", models=True)
+        import admission  # its library is not in the environment of Ray's tests
+        self.api = ApiServer(self.folder / "api", models=True, policy=admission.Policy.of(ROOT / "deploy/kubernetes/base/admission.yaml"),
+                             user=admission.service_account("xpud-system", "xpud-node-agent", NODE))
         self.addCleanup(self.api.close)
         self.kubelet = Kubelet(self.folder / "kubelet", self.folder / "cdi")
         self.addCleanup(self.kubelet.restart)
@@ -133,7 +151,7 @@ class NodeTest(unittest.TestCase):
     def configuration(self) -> str:
         return json.dumps({"socket": str(self.daemon.address), "state": str(self.folder / "agent"), "node": NODE, "metrics-listen": "127.0.0.1:0",
                            "grants": {"socket": "off"},
-                           "kubernetes": {"mode": "dra", "kubelet": str(self.folder / "kubelet"), "cdi": str(self.folder / "cdi"),
+                           "kubernetes": {"mode": "dra", "kubelet": str(self.folder / "kubelet"), "cdi": str(self.folder / "cdi"), "sysfs": str(self.folder / "sys"),
                                           "api-server": self.api.url, "token-file": str(self.api.token_file), "ca-file": str(self.api.ca_file)}})
 
     # ---- what a scheduler and its controllers do

@@ -43,7 +43,7 @@ class PluginTest(NodeTest):
     def configuration(self, mode: str | None = None, folder: str = "agent") -> str:
         return json.dumps({"socket": str(self.daemon.address), "state": str(self.folder / folder), "node": NODE, "metrics-listen": "127.0.0.1:0",
                            "grants": {"socket": "off"},
-                           "kubernetes": {"mode": mode or self.MODE, "kubelet": str(self.folder / "kubelet"), "cdi": str(self.folder / "cdi"),
+                           "kubernetes": {"mode": mode or self.MODE, "kubelet": str(self.folder / "kubelet"), "cdi": str(self.folder / "cdi"), "sysfs": str(self.folder / "sys"),
                                           "slots": self.SLOTS, "api-server": "https://127.0.0.1:9", "token-file": "/nonexistent", "ca-file": "/nonexistent"}})
 
     def claim(self) -> dict:
@@ -89,6 +89,18 @@ class PluginTest(NodeTest):
 
     def wait_for_label(self, **labels: str) -> None:
         self.look_until(lambda: labels.items() <= self.claim()["labels"].items(), lambda: f"labels {labels}: {self.claims()}")
+
+
+class NumaTest(PluginTest):
+    """Devices of both NUMA nodes, of none, and of an address that PCI cannot have."""
+
+    FLAGS = ("--device", "cpu", "--test-devices", "4")
+    SLOTS = 2
+    PCI = {"0000:17:00.0": ("pci0000:16", 0), "0000:65:00.0": ("pci0000:64", 1), "0001:c7:1f.7": ("pci0001:c0", -1), "10000:66:00.0": ("pci10000:00", 0)}
+
+    def test_slots_say_to_which_numa_node_they_belong(self):
+        self.assertEqual(len(self.kubelet.plugin.heard[-1]), 8)
+        self.assertEqual(self.kubelet.plugin.numa_nodes, dict.fromkeys(slots(0, 0, 1), [0]) | dict.fromkeys(slots(1, 0, 1), [1]))
 
 
 class AllocateTest(PluginTest):

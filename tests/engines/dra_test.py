@@ -83,6 +83,19 @@ class SliceTest(Dra):
         wait_until(lambda: not any(device.get("taints") for device in self.slice()["spec"]["devices"]), 10, "no taints")
 
 
+class PciTest(Dra):
+    """PCI cannot have the second device's address; the third device is of no NUMA node."""
+
+    FLAGS = ("--device", "cpu", "--test-devices", "3")
+    PCI = {"0000:65:00.0": ("pci0000:64/0000:64:01.0", 1), "10000:66:00.0": ("pci10000:00", 0), "0001:c7:1f.7": ("pci0001:c0", -1)}
+
+    def test_the_slice_says_where_devices_are_on_pci(self):
+        attributes = [device["attributes"] for device in self.slice()["spec"]["devices"]]
+        places = [{name.partition("/")[2]: value["string"] for name, value in each.items() if name.startswith("resource.kubernetes.io/")} for each in attributes]
+        self.assertEqual(places, [{"pciBusID": "0000:65:00.0", "pcieRoot": "pci0000:64"}, {}, {"pciBusID": "0001:c7:1f.7", "pcieRoot": "pci0001:c0"}])
+        self.assertEqual([each.get("pciAddress", {}).get("string") for each in attributes], ["0000:65:00.0", None, "0001:c7:1f.7"])
+
+
 class PrepareTest(Dra):
     def test_a_pod_has_its_claim_and_nothing_else(self):
         name = self.claim(share=30, memory="1Gi", parameters={"class": "batch", "mostTime": "50%", "sessions": 4})
@@ -490,7 +503,7 @@ class RecoveryTest(Dra):
     def test_kills_at_any_point_leave_nothing_and_lose_nothing(self):
         """SIGKILL of the agent or the daemon while claims are prepared and unprepared, and a kubelet that forgets its calls."""
         chosen = random.Random(43)
-        rounds = 200 if os.environ.get("XPUD_TEST_FULL") else 25
+        rounds = 1000 if os.environ.get("XPUD_TEST_FULL") else 25
         wanted: dict[str, dict] = {}
 
         def call(action, *names) -> bool:
@@ -527,6 +540,8 @@ class RecoveryTest(Dra):
                 wanted[name["uid"]] = name
             self.assertEqual(set(self.claims()), {f"k8s-{uid}" for uid in wanted}, f"round {number}, {victim}")
             self.assertEqual(self.files(), sorted(f"xpud.dev-claim_{uid}.json" for uid in wanted), f"round {number}, {victim}")
+            if number % 100 == 99:  # a thousand take minutes
+                print(f"{number + 1} of {rounds} kills, {len(wanted)} claims", file=sys.stderr, flush=True)
         for name in list(wanted.values()):
             self.kubelet.unprepare(name)
         self.expect_nothing_left()
@@ -555,6 +570,85 @@ class HealthTest(Dra):
         os.kill(self.executor(), signal.SIGKILL)
         wait_until(lambda: self.executor(), 10, "a new executor")
         watches["v1"].wait("xpud-0", HEALTHY, 5)
+
+
+# Computes and compares until its input ends. Answers each line with the rounds so far, after one more; ends with an error if a number is wrong.
+COMPUTING = """
+import queue, sys, threading, numpy, xpud
+lines = queue.SimpleQueue()
+def listen():
+    for line in sys.stdin: lines.put(line)
+    lines.put("")
+threading.Thread(target=listen, daemon=True).start()
+start = numpy.arange(64 * 64, dtype="float32").reshape(64, 64) % 7
+swap = xpud.asarray(numpy.eye(64, dtype="float32")[::-1].copy())
+rounds, line = 0, "go"
+while line:
+    x = xpud.asarray(start)
+    for _ in range(9): x = x @ swap
+    assert (x.numpy() == start[:, ::-1]).all(), f"wrong numbers in round {rounds}"
+    rounds += 1
+    line = "go" if lines.empty() else lines.get()
+    if line == "\\n": print(rounds, flush=True)
+"""
+# The daemon's own misbehaving kernels (--test-kernels): number, attributes.
+MISBEHAVING = """
+import xpud
+from xpud import _families
+x = xpud.asarray([1.0])
+_families.execute({{"number": {number}}}, (x,), (x,), {attributes})
+try: x.numpy()
+except xpud.ConnectionError as error: print(error)
+"""
+# What a PyTorch program does: a product that takes longer than the daemon's limit for one command.
+TORCH_TOO_LONG = """
+import torch
+x = torch.ones(8000, 8000, device="xpud")
+for attempt in range(2):
+    try: print((x @ x)[0, 0].item())
+    except torch.AcceleratorError as error: print(error)
+"""
+
+
+class MisbehavingPodTest(Dra):
+    """A pod whose kernel faults or does not end gets an error. Two pods that compute beside it get nothing but a pause."""
+
+    FLAGS = ("--device", "cpu", "--executor", "process", "--test-kernels", "--command-limit", "1000")
+
+    def beside_two_that_compute(self, code: str, pattern: str) -> None:
+        neighbours = [self.kubelet.start_container(self.kubelet.must_prepare(self.claim(share=30, memory="64Mi")), [*PYTHON, COMPUTING], env=CLIENT)
+                      for _ in range(2)]
+        for process in neighbours:
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+        before = [self.rounds(process) for process in neighbours]
+        for guilty in range(2):  # again: the executor's replacement is as good
+            said = self.run_in_container(self.kubelet.must_prepare(self.claim(share=10, memory="1Gi")), code)
+            self.assertRegex(said, pattern)
+            self.assertEqual(self.daemon.status()["daemon"]["sessions_closed_for_fault"], guilty + 1)
+            after = [self.rounds(process) for process in neighbours]
+            for few, more in zip(before, after, strict=True):
+                self.assertGreater(more, few)
+            before = after
+        for process in neighbours:
+            self.assertEqual((process.communicate(timeout=60)[1], process.returncode), ("", 0))
+
+    def rounds(self, process) -> int:
+        process.stdin.write("\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        self.assertTrue(line, "the container ended early")
+        return int(line)
+
+    def test_one_whose_kernel_faults(self):
+        self.beside_two_that_compute(MISBEHAVING.format(number=240, attributes=()), r"closed this session: .*(faulted|it ended \(killed by signal)")
+
+    def test_one_whose_kernel_never_ends(self):
+        self.beside_two_that_compute(MISBEHAVING.format(number=241, attributes=(1,)), "closed this session: a command of session .* ran for longer than 1000 ms")
+
+    def test_one_of_pytorch_whose_kernel_takes_too_long(self):
+        line = "XPUD error: the xpud daemon closed this session: a command of session .* ran for longer than 1000 ms\n"
+        self.beside_two_that_compute(TORCH_TOO_LONG, f"^{line}{line}$")
 
 
 if __name__ == "__main__":

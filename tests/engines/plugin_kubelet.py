@@ -25,6 +25,7 @@ class Plugin:
     def __init__(self, socket: pathlib.Path, options: dict):
         self.options = options
         self.heard: list[dict[str, str]] = []  # health by id, each time all of them
+        self.numa_nodes: dict[str, list[int]] = {}  # by id, of what was heard last; without those of which the plugin says nothing
         self._changed = threading.Condition()
         self._channel = grpc.insecure_channel(f"unix:{socket}", options=[("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 200)])
         self._stream = self._channel.unary_stream("/v1beta1.DevicePlugin/ListAndWatch", wire.EMPTY.encode, wire.PLUGIN_DEVICES.decode)(
@@ -36,6 +37,7 @@ class Plugin:
             for message in self._stream:
                 assert all(len(device["ID"]) <= 63 and device["health"] in ("Healthy", "Unhealthy") for device in message["devices"]), message
                 with self._changed:
+                    self.numa_nodes = {device["ID"]: [node["ID"] for node in device["topology"]["nodes"]] for device in message["devices"] if device["topology"]}
                     self.heard.append({device["ID"]: device["health"] for device in message["devices"]})
                     self._changed.notify_all()
         except (grpc.RpcError, ValueError):

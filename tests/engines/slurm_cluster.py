@@ -1,5 +1,7 @@
-"""A Slurm cluster of one node for the tests: Debian's munged, slurmctld and slurmd, in namespaces of this process, with a daemon and the agent."""
+"""A Slurm cluster for the tests: Debian's munged, slurmctld and slurmd, in namespaces of this process, with a daemon and the agent. A second node has
+a name, a /run, a daemon and an agent of its own, and shares the network and munged."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -17,11 +19,13 @@ from cluster import BINARIES, Agent, Daemon, wait_until
 
 NODE = "node-1"
 ADDRESS = "10.78.0.1"
+SECOND, SECOND_ADDRESS, SECOND_PORT = "node-2", "10.78.0.2", 6819
 USER = pwd.getpwnam("nobody")
 PLUGIN = BINARIES.parent / "lib/spank_xpud.so"
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "ip")
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWNET = 0x20000, 0x4000000, 0x40000000
-MS_REC, MS_PRIVATE = 0x4000, 0x40000
+MS_REC, MS_PRIVATE, MS_BIND = 0x4000, 0x40000, 0x1000
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def why_not() -> str | None:
@@ -32,29 +36,77 @@ def why_not() -> str | None:
     return f"{', '.join(missing)}: not installed (tools/packages.txt)" if missing else None
 
 
+def must(result: int, what: str) -> None:
+    if result != 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
 def enter_namespaces() -> None:
     """Gives this thread and the processes that it starts mounts, a name and a network of their own: an empty /run, and Slurm's ports."""
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def must(result: int, what: str) -> None:
-        if result != 0:
-            raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
-    must(libc.unshare(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWNET), "unshare")
-    must(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount /")
-    must(libc.mount(b"run", b"/run", b"tmpfs", 0, b"mode=755"), "mount /run")
+    must(LIBC.unshare(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWNET), "unshare")
+    must(LIBC.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount /")
+    must(LIBC.mount(b"run", b"/run", b"tmpfs", 0, b"mode=755"), "mount /run")
     socket.sethostname(NODE)
-    for words in ("link set lo up", f"address add {ADDRESS}/32 dev lo"):  # Slurm's resolver wants an address besides loopback
+    # Slurm's resolver wants an address besides loopback.
+    for words in ("link set lo up", f"address add {ADDRESS}/32 dev lo", f"address add {SECOND_ADDRESS}/32 dev lo"):
         subprocess.run(["ip", *words.split()], check=True)
 
 
-class Slurm:
-    """munged, slurmctld and slurmd, of a node with gres/xpud."""
+class Place:
+    """Where the processes of the second node run: a name and a /run of its own. Its munged is the first node's."""
 
-    def __init__(self, folder: pathlib.Path, plugin_arguments: str = ""):
+    NAMESPACES = (("mnt", CLONE_NEWNS), ("uts", CLONE_NEWUTS))
+
+    def __init__(self):
+        with self._returning():
+            must(LIBC.unshare(CLONE_NEWNS | CLONE_NEWUTS), "unshare")
+            must(LIBC.mount(b"run", b"/mnt", b"tmpfs", 0, b"mode=755"), "mount /mnt")
+            for folder in ("munge", "xpud", "xpud-agent"):
+                pathlib.Path("/mnt", folder).mkdir()
+            must(LIBC.mount(b"/run/munge", b"/mnt/munge", None, MS_BIND, None), "mount munge")
+            must(LIBC.mount(b"/mnt", b"/run", None, MS_BIND | MS_REC, None), "mount /run")
+            socket.sethostname(SECOND)
+            self._files = self._open()
+
+    @classmethod
+    def _open(cls) -> list:
+        return [open(f"/proc/thread-self/ns/{name}", "rb") for name, _ in cls.NAMESPACES]
+
+    @classmethod
+    def _enter(cls, files: list) -> None:
+        for file, (name, kind) in zip(files, cls.NAMESPACES, strict=True):
+            must(LIBC.setns(file.fileno(), kind), f"setns {name}")
+
+    @classmethod
+    @contextlib.contextmanager
+    def _returning(cls):
+        with contextlib.ExitStack() as stack:
+            before = [stack.enter_context(file) for file in cls._open()]
+            try:
+                yield
+            finally:
+                cls._enter(before)
+
+    @contextlib.contextmanager
+    def entered(self):
+        """This thread, and the processes that it starts, are there meanwhile."""
+        with self._returning():
+            self._enter(self._files)
+            yield
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+
+
+class Slurm:
+    """munged, slurmctld and slurmd, of nodes with gres/xpud."""
+
+    def __init__(self, folder: pathlib.Path, plugin_arguments: str = "", second: bool = False):
         self.folder = folder
         self.processes: dict[str, subprocess.Popen] = {}
-        self.started: set[int] = set()
-        for name in ("state", "spool", "out"):
+        nodes = {NODE: (ADDRESS, 6818)} | ({SECOND: (SECOND_ADDRESS, SECOND_PORT)} if second else {})
+        for name in ("state", "out"):
             (folder / name).mkdir()
         (folder / "out").chmod(0o777)
         self._write("slurm.conf", f"""
@@ -65,9 +117,9 @@ AuthType=auth/munge
 AuthInfo=cred_expire=5
 CredType=cred/munge
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -89,10 +141,10 @@ PrologFlags=Alloc
 Prolog={self._script("prolog")}
 Epilog={self._script("epilog")}
 PlugStackConfig={folder}/plugstack.conf
-NodeName={NODE} NodeAddr={ADDRESS} CPUs=16 RealMemory=1000 Gres=xpud:100 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
+{"".join(f"NodeName={name} NodeAddr={address} Port={port} CPUs=16 RealMemory=1000 Gres=xpud:100 State=UNKNOWN{chr(10)}"
+                  for name, (address, port) in nodes.items())}PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
 """)
-        self._write("gres.conf", f"NodeName={NODE} Name=xpud Count=100\n")
+        self._write("gres.conf", "".join(f"NodeName={name} Name=xpud Count=100\n" for name in nodes))
         self._write("cgroup.conf", "CgroupAutomount=no\n")
         self._write("plugstack.conf", f"required {PLUGIN} {plugin_arguments}\n")
         self.environment = {"PATH": os.environ["PATH"], "SLURM_CONF": str(folder / "slurm.conf"), "HOME": "/"}
@@ -113,7 +165,6 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=
     # ---- its daemons
 
     def start(self) -> None:
-        pathlib.Path("/run/munge").mkdir(exist_ok=True)
         self._write("munge.key", os.urandom(64).hex(), 0o400)
         self._start("munged", "--foreground", "--force", f"--key-file={self.folder}/munge.key", f"--log-file={self.folder}/munged.log",
                     f"--pid-file={self.folder}/munged.pid", f"--seed-file={self.folder}/munged.seed")
@@ -125,13 +176,14 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=
         self._start("slurmctld", "-D")
         wait_until(lambda: self.try_ask("scontrol", "ping").stdout.count(" UP") > 0, 30, lambda: self.log("slurmctld"))
 
-    def start_slurmd(self) -> None:
-        self._start("slurmd", "-D", "-N", NODE)
-        wait_until(lambda: self.node_state() in ("IDLE", "MIXED", "ALLOCATED"), 30, lambda: f"{self.node_state()}\n{self.log('slurmd')}")
+    def start_slurmd(self, node: str = NODE) -> None:
+        name = "slurmd" if node == NODE else f"slurmd-{node}"
+        self._start("slurmd", "-D", "-N", node, name=name)
+        wait_until(lambda: self.node_state(node) in ("IDLE", "MIXED", "ALLOCATED"), 30, lambda: f"{self.node_state(node)}\n{self.log(name)}")
 
-    def _start(self, name: str, *arguments: str) -> None:
-        with (self.folder / f"{name}.out").open("ab") as out:
-            self.processes[name] = subprocess.Popen([shutil.which(name), *arguments], env=self.environment, cwd="/", stdin=subprocess.DEVNULL,
+    def _start(self, program: str, *arguments: str, name: str | None = None) -> None:
+        with (self.folder / f"{name or program}.out").open("ab") as out:
+            self.processes[name or program] = subprocess.Popen([shutil.which(program), *arguments], env=self.environment, cwd="/", stdin=subprocess.DEVNULL,
                                                     stdout=out, stderr=out)
 
     def kill(self, name: str) -> None:
@@ -158,9 +210,8 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=
 
     def close(self) -> None:
         """Ends its daemons, and all that they have started: what is in this network, but for this process and the daemon and agent of the tests."""
-        for name in ("slurmd", "slurmctld", "munged"):
-            if name in self.processes:
-                self.kill(name)
+        for name in reversed(list(self.processes)):
+            self.kill(name)
         for path in pathlib.Path("/proc").glob("[0-9]*"):
             try:
                 if self._is_ours(path) and "SLURM_CONF=" in (path / "environ").read_text(errors="replace"):
@@ -180,8 +231,8 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=
             raise AssertionError(f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def node_state(self) -> str:
-        words = self.try_ask("sinfo", "--noheader", "-N", "-o", "%T").stdout.split()
+    def node_state(self, node: str = NODE) -> str:
+        words = self.try_ask("sinfo", "--noheader", "-N", "-n", node, "-o", "%T").stdout.split()
         return words[0].upper().rstrip("*") if words else ""
 
     def submit(self, script: str, *options: str, env: dict[str, str] | None = None) -> int:
@@ -202,10 +253,27 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=
 
 
 class SlurmTest(unittest.TestCase):
-    """A cluster for each class. Its daemon has one CPU device, and a socket that users cannot open."""
+    """A cluster for each class, of two nodes if HAS_SECOND. Its daemons have one CPU device, and a socket that users cannot open."""
 
     PLUGIN_ARGUMENTS = ""
     LIMITS: dict[str, str] = {}
+    HAS_SECOND = False
+
+    @classmethod
+    def _start_node(cls, name: str, address: str) -> tuple[Daemon, Agent]:
+        folder = cls.folder / name
+        for part in ("state", "agent"):
+            (folder / part).mkdir(mode=0o755, parents=True)
+        daemon = Daemon(BINARIES, folder / "daemon.log", "--device", "cpu", "--state-dir", str(folder / "state"), "--socket-mode", "0600",
+                        address=pathlib.Path("/run/xpud/xpud.sock"))
+        cls.addClassCleanup(daemon.close)
+        agent = Agent(folder / "agent", json.dumps({
+            "socket": "/run/xpud/xpud.sock", "state": str(folder / "agent"), "node": name, "metrics-listen": f"{address}:0",
+            "grants": {"socket": "/run/xpud-agent/agent.sock"},
+            "slurm": {"enabled": True, "scontrol": str(cls.slurm.wrapped("scontrol")), "squeue": str(cls.slurm.wrapped("squeue"))} | cls.LIMITS}))
+        cls.addClassCleanup(agent.stop, signal.SIGKILL)
+        agent.start()
+        return daemon, agent
 
     @classmethod
     def setUpClass(cls):
@@ -213,32 +281,40 @@ class SlurmTest(unittest.TestCase):
         cls.addClassCleanup(temporary.cleanup)
         cls.folder = pathlib.Path(temporary.name)
         cls.folder.chmod(0o755)
-        for name in ("state", "agent", "slurm"):
-            (cls.folder / name).mkdir(mode=0o755)
-        pathlib.Path("/run/xpud").mkdir(exist_ok=True)
-        pathlib.Path("/run/xpud-agent").mkdir(exist_ok=True)
-        cls.daemon = Daemon(BINARIES, cls.folder / "daemon.log", "--device", "cpu", "--state-dir", str(cls.folder / "state"), "--socket-mode", "0600",
-                            address=pathlib.Path("/run/xpud/xpud.sock"))
-        cls.addClassCleanup(cls.daemon.close)
-        cls.slurm = Slurm(cls.folder / "slurm", cls.PLUGIN_ARGUMENTS)
-        cls.agent = Agent(cls.folder / "agent", json.dumps({
-            "socket": "/run/xpud/xpud.sock", "state": str(cls.folder / "agent"), "node": NODE, "metrics-listen": f"{ADDRESS}:0",
-            "grants": {"socket": "/run/xpud-agent/agent.sock"}, "slurm": {"enabled": True, "scontrol": str(cls.slurm.wrapped("scontrol")), "squeue": str(cls.slurm.wrapped("squeue"))} | cls.LIMITS}))
-        cls.addClassCleanup(cls.agent.stop, signal.SIGKILL)
+        (cls.folder / "slurm").mkdir(mode=0o755)
+        for folder in ("xpud", "xpud-agent", "munge"):
+            pathlib.Path("/run", folder).mkdir(exist_ok=True)
+        cls.slurm = Slurm(cls.folder / "slurm", cls.PLUGIN_ARGUMENTS, cls.HAS_SECOND)
+        cls.daemon, cls.agent = cls._start_node(NODE, ADDRESS)
         cls.addClassCleanup(cls.slurm.close)
-        cls.agent.start()
         cls.slurm.start()
+        if cls.HAS_SECOND:
+            cls.second = Place()
+            cls.addClassCleanup(cls.second.close)
+            with cls.second.entered():
+                cls.second_daemon, cls.second_agent = cls._start_node(SECOND, SECOND_ADDRESS)
+                cls.slurm.start_slurmd(SECOND)
 
     def tearDown(self):
         self.slurm.try_ask("scancel", "--full", "--user=nobody")
         self.slurm.try_ask("scancel", "--signal=KILL", "--user=nobody")
         wait_until(lambda: not self.slurm.try_ask("squeue", "--noheader").stdout, 30, lambda: self.slurm.try_ask("squeue").stdout)
-        wait_until(lambda: not self.claims(), 10, lambda: str(self.claims()))
-        self.assertNotIn("DRAIN", self.slurm.node_state())
+        for claims in (self.claims, *((self.second_claims,) if self.HAS_SECOND else ())):
+            wait_until(lambda claims=claims: not claims(), 10, lambda claims=claims: str(claims()))
+        for node in (NODE, *((SECOND,) if self.HAS_SECOND else ())):
+            self.assertNotIn("DRAIN", self.slurm.node_state(node))
 
     def claims(self) -> dict[str, dict]:
         """The daemon's claims, by key."""
-        return {claim["key"]: claim for claim in json.loads(self.daemon.ask("claim", "list", "-o", "json"))["claims"]}
+        return self._claims_of(self.daemon)
+
+    def second_claims(self) -> dict[str, dict]:
+        with self.second.entered():
+            return self._claims_of(self.second_daemon)
+
+    @staticmethod
+    def _claims_of(daemon: Daemon) -> dict[str, dict]:
+        return {claim["key"]: claim for claim in json.loads(daemon.ask("claim", "list", "-o", "json"))["claims"]}
 
     def claim_of(self, job: int, seconds: float = 10) -> dict:
         wait_until(lambda: f"slurm-{job}" in self.claims(), seconds, lambda: f"{self.claims()}\n{self.slurm.log('slurmd')}")

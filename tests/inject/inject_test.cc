@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <map>
 #include <random>
+#include <set>
+#include <string>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +24,7 @@ namespace xpud::inject {
 namespace {
 
 using std::chrono::seconds;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Clock = std::chrono::steady_clock;
@@ -233,6 +236,25 @@ TEST(LostDevice, IsWhatAnExecutorSaysBeforeItEnds) {
     EXPECT_THAT(daemon.Log(), HasSubstr("reason=\"its device faulted: device lost: zeMemAllocDevice"));
   }
   EXPECT_TRUE(met);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(PciAddress, IsNotNeededForAStart) {
+  char pattern[] = "/tmp/xpud-inject-XXXXXX";
+  const std::string folder = mkdtemp(pattern);
+  setenv("XPUD_CPU_PCI", "0000:17:00.0", 1);
+  std::set<std::string> failed;
+  // Calls of a start until both have failed.
+  for (uint64_t call = 1; call <= 100 && failed.size() < 2; ++call) {
+    InjectedDaemon daemon(folder, {"--executor", "thread"}, {call, ZE_RESULT_ERROR_UNKNOWN, false});
+    const std::string name = daemon.failed_call();
+    if (name != "zeDriverGetExtensionProperties" && name != "zeDevicePciGetPropertiesExt") continue;
+    failed.insert(name);
+    EXPECT_TRUE(daemon.serves()) << name << ": " << daemon.Log();
+    EXPECT_EQ(daemon.End(), 0) << name;
+  }
+  EXPECT_THAT(failed, ElementsAre("zeDevicePciGetPropertiesExt", "zeDriverGetExtensionProperties"));
+  unsetenv("XPUD_CPU_PCI");
   std::filesystem::remove_all(folder);
 }
 

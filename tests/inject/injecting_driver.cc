@@ -129,6 +129,7 @@ ze_result_t Original(const char* getter, ze_api_version_t version, Table* table)
 XPUD_INJECT_TABLE(zeGetGlobalProcAddrTable, ze_global_dditable_t) { XPUD_WRAP(zeInit, pfnInit); }
 XPUD_INJECT_TABLE(zeGetDriverProcAddrTable, ze_driver_dditable_t) {
   XPUD_WRAP(zeDriverGet, pfnGet);
+  XPUD_WRAP(zeDriverGetExtensionProperties, pfnGetExtensionProperties);
   xpud::inject::find_function = table.pfnGetExtensionFunctionAddress;
   table.pfnGetExtensionFunctionAddress = xpud::inject::FindFunction;
 }
@@ -139,6 +140,7 @@ XPUD_INJECT_TABLE(zeGetDeviceProcAddrTable, ze_device_dditable_t) {
   XPUD_WRAP(zeDeviceGetModuleProperties, pfnGetModuleProperties);
   XPUD_WRAP(zeDeviceGetMemoryProperties, pfnGetMemoryProperties);
   XPUD_WRAP(zeDeviceGetExternalMemoryProperties, pfnGetExternalMemoryProperties);
+  XPUD_WRAP(zeDevicePciGetPropertiesExt, pfnPciGetPropertiesExt);
 }
 XPUD_INJECT_TABLE(zeGetContextProcAddrTable, ze_context_dditable_t) {
   XPUD_WRAP(zeContextCreate, pfnCreate);

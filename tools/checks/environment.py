@@ -94,6 +94,7 @@ TABLE = (
     Part("Drivers and vendors' libraries", "Set them for the daemon. Its confinement allows the folders of the libraries that they name.", (
         Variable("XPUD_BACK_ENDS", DRIVER, "of `cpu`, `cuda`, separated by commas", "all", "The back ends that the driver offers. The daemon sets it for executor processes."),
         Variable("XPUD_CPU_DEVICES", DRIVER, "1 to 16", "1", "Divides the CPU among several devices, for tests. `xpud --test-devices N` sets it."),
+        Variable("XPUD_CPU_PCI", DRIVER, "addresses, separated by commas", "not on PCI", "What the CPU devices say as their addresses on PCI. For tests."),
         Variable("XPUD_CPU_PLAIN", DRIVER, "`1`", "off", "The CPU's driver offers API 1.3 and none of our extensions, like another vendor's. For tests."),
         Variable("XPUD_CPU_WORKERS", DRIVER, "1 to 1024", "the CPUs of the affinity mask and the control group", "The number of the CPU device's threads."),
         Variable("XPUD_CUDA_LIBRARY", DRIVER + ", daemon, `xpuctl doctor`", "path or name; empty: no CUDA", "`libcuda.so.1`", "NVIDIA's driver library."),

@@ -250,6 +250,7 @@ def core(log: Log, env: dict[str, str], suites: tuple[str, ...] = CORE) -> Tally
 def engines(log: Log) -> Tally:
     """Cluster engines give out parts of a device: xpud-node-agent between a daemon and an engine."""
     python = stage_environment.prepare(log, "engines")
+    stage_environment.add_helm(log, python)
     configure_and_build(log, "release", "xpud-node-agent", "xpud-slurm", "spank_xpud", "xpud", "xpuctl", "xpud_pipeline", "ze_xpud", "xpud_python")
     tally = unittests(log, "tests/engines", together=2, python=python)
     return tally + unittests(log, "tests/engines/ray", python=stage_environment.prepare(log, "engines/ray"))

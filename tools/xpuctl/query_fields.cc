@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "proto/base/pci_address.h"
 #include "proto/base/status_macros.h"
 #include "tools/xpuctl/csv.h"
 
@@ -41,7 +43,13 @@ constexpr QueryField kFields[] = {
      [](const QuerySample& sample) -> Value { return sample.device().name(); }},
     {"uuid", "gpu_uuid", "", "", nullptr},
     {"serial", "gpu_serial", "", "", nullptr},
-    {"pci.bus_id", "gpu_bus_id", "", "", nullptr},
+    {"pci.bus_id", "gpu_bus_id", "", "the device's address on PCI, as nvidia-smi writes it: 00000000:17:00.0",
+     [](const QuerySample& sample) -> Value {
+       // nvidia-smi writes domains with eight digits, and upper case.
+       const PciAddress address = PciAddress::Parse(sample.device().pci_address());
+       if (!address.is_known()) return std::nullopt;
+       return absl::AsciiStrToUpper("0000" + address.Text());
+     }},
     {"memory.total", "", "MiB", "size of the device's memory",
      [](const QuerySample& sample) -> Value { return Mebibytes(sample.device().memory_total_bytes()); }},
     {"memory.used", "", "MiB", "held by buffers of all sessions",

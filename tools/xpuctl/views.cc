@@ -120,6 +120,7 @@ std::string DeviceLines(const v1::Device& device, bool wide) {
                         Duration(device.busy_ns())));
   if (wide) {
     text += Line("  driver", device.driver());
+    if (!device.pci_address().empty()) text += Line("  PCI", device.pci_address());
     text += Line("  pool", absl::StrCat(SizeCell(device.pool_bytes()), ", at most ",
                                         SizeCell(device.pool_peak_bytes()), " so far"));
   }
@@ -147,6 +148,9 @@ constexpr Column<v1::Device> kDeviceColumns[] = {
     {">POWER", Power},
     {">CLOCK", Frequency},
     {">COMMANDS", [](const v1::Device& device) { return CountCell(device.commands_completed()); }},
+    {"PCI",
+     [](const v1::Device& device) { return device.pci_address().empty() ? "-" : device.pci_address(); },
+     true},
     {">FREE", Free, true},
     {"THROTTLED", Throttled, true},
     {">LAUNCHES", [](const v1::Device& device) { return CountCell(device.launches()); }},

@@ -19,6 +19,7 @@
 #include "daemon/executor/api/sensors.h"
 #include "daemon/tenant/time_grant.h"
 #include "kernels/api/kernel_store.h"
+#include "proto/base/pci_address.h"
 #include "proto/transport/transport.h"
 
 namespace xpud::executor {
@@ -29,6 +30,7 @@ struct DeviceProperties {
   std::string vendor;  // name of the driver's back end
   uint64_t total_memory = 0;
   uint32_t compute_units = 0;
+  PciAddress pci_address;
   PeakRates peak;
   std::string processor;  // the driver's name for the target of native modules: "sm_90"
   // Whether work is done when the call that appends it returns (true for the CPU device in this process).

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,7 @@ namespace xpud::executor {
 namespace {
 
 constexpr size_t kChunkAlignment = 2 << 20;
+constexpr uint32_t kMaxExtensions = 1024;  // of a driver that are looked at
 
 // Finds an extension function. Unimplemented means that the driver lacks it.
 template <typename Function>
@@ -37,6 +39,17 @@ absl::Status Find(ze_driver_handle_t driver, const char* name, Function& functio
 // For optional functions: turns Unimplemented into OK.
 absl::Status OkIfAbsent(const absl::Status& found) {
   return absl::IsUnimplemented(found) ? absl::OkStatus() : found;
+}
+
+bool Lists(ze_driver_handle_t driver, std::string_view name) {
+  uint32_t count = 0;
+  if (zeDriverGetExtensionProperties(driver, &count, nullptr) != ZE_RESULT_SUCCESS) return false;
+  std::vector<ze_driver_extension_properties_t> extensions(std::min(count, kMaxExtensions));
+  count = static_cast<uint32_t>(extensions.size());
+  if (zeDriverGetExtensionProperties(driver, &count, extensions.data()) != ZE_RESULT_SUCCESS) return false;
+  return std::ranges::any_of(extensions, [&](const ze_driver_extension_properties_t& each) {
+    return name == std::string_view(each.name, strnlen(each.name, sizeof(each.name)));
+  });
 }
 
 ze_module_format_t FormatOf(kernels::ModuleImage::Format format) {
@@ -151,6 +164,7 @@ absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::Open(ze_driver
   const ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
   RETURN_IF_ZE_ERROR(zeContextCreate(driver, &desc, &device->context_));
   RETURN_IF_ERROR(device->ReadProperties());
+  device->ReadPciAddress();
   RETURN_IF_ERROR(device->FindFunctions());
   device->properties_.synchronous = device->properties_.synchronous && !asynchronous;
   return device;
@@ -212,6 +226,16 @@ absl::Status LevelZeroDevice::ReadProperties() {
   RETURN_IF_ZE_ERROR(zeDeviceGetExternalMemoryProperties(device_, &external));
   exports_ = (external.memoryAllocationExportTypes & ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD) != 0;
   return absl::OkStatus();
+}
+
+// Best effort: a driver that answers with an error, or with what is no address, leaves it unknown.
+void LevelZeroDevice::ReadPciAddress() {
+  if (!Lists(driver_, ZE_PCI_PROPERTIES_EXT_NAME)) return;
+  ze_pci_ext_properties_t pci = {};
+  pci.stype = ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES;
+  if (zeDevicePciGetPropertiesExt(device_, &pci) != ZE_RESULT_SUCCESS) return;
+  const ze_pci_address_ext_t& found = pci.address;
+  properties_.pci_address = PciAddress::Of(found.domain, found.bus, found.device, found.function);
 }
 
 absl::Status LevelZeroDevice::FindFunctions() {

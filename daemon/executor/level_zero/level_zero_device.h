@@ -101,6 +101,7 @@ class LevelZeroDevice final : public Device {
 
   LevelZeroDevice() = default;
   absl::Status ReadProperties();
+  void ReadPciAddress();
   absl::Status FindFunctions();
   absl::Status FindImportFunctions();
   absl::Status FindGraphFunctions();

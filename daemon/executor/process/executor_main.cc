@@ -215,6 +215,7 @@ Answer Describe(const DeviceProperties& properties, uint32_t devices) {
   answer.most_groups = properties.most_groups;
   answer.device.total_memory = properties.total_memory;
   answer.device.compute_units = properties.compute_units;
+  answer.device.pci_address = properties.pci_address.bits();
   answer.peak = properties.peak;
   return answer;
 }

@@ -65,6 +65,7 @@ absl::Status ExecutorProcess::TakeDevice() {
   properties_.processor = transport::GetText(answer.processor);
   properties_.total_memory = answer.device.total_memory;
   properties_.compute_units = answer.device.compute_units;
+  properties_.pci_address = PciAddress::OfBits(answer.device.pci_address);
   properties_.peak = answer.peak;
   properties_.replaceable = true;
   properties_.target = static_cast<kernels::Target>(answer.target);

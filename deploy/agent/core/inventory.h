@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ struct DeviceState {
   std::string vendor;            // the Level Zero driver: "cpu", "cuda", "intel"
   std::string driver;            // that driver's library and version
   std::string pci_address = {};  // "0000:65:00.0"; empty: not known
+  std::string pcie_root = {};    // "pci0000:64", the root complex to which it is connected; empty: not known
+  std::optional<uint32_t> numa_node = {};  // of the memory and CPUs next to it
   uint32_t compute_units = 0;
   // What the daemon would guarantee without this agent's claims.
   uint64_t memory_bytes = 0;

@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "deploy/agent/core/claim_keeper.h"
 #include "deploy/agent/core/claim_part.h"
+#include "deploy/agent/core/pci_place.h"
+#include "proto/base/pci_address.h"
 #include "proto/base/start_thread.h"
 #include "proto/base/status_macros.h"
 
@@ -53,6 +55,7 @@ Inventory InventoryOf(const v1::GetStatusResponse& status, const v1::ListClaimsR
     out.vendor = device.vendor();
     out.driver = device.driver();
     out.compute_units = device.compute_units();
+    out.pci_address = PciAddress::Parse(device.pci_address()).Text();
     if (device.has_executors_replaced() && !device.has_executor_pid())
       out.unhealthy = "its executor process was lost and is being replaced";
     uint64_t memory = 0;
@@ -76,10 +79,11 @@ Inventory InventoryOf(const v1::GetStatusResponse& status, const v1::ListClaimsR
   return inventory;
 }
 
-InventoryWatch::InventoryWatch(DaemonLink& daemon, Conditions& conditions, Changed changed,
+InventoryWatch::InventoryWatch(DaemonLink& daemon, Conditions& conditions, std::string sysfs, Changed changed,
                                std::function<void()> has_started)
     : daemon_(daemon),
       conditions_(conditions),
+      sysfs_(std::move(sysfs)),
       changed_(std::move(changed)),
       has_started_(std::move(has_started)) {}
 
@@ -133,7 +137,13 @@ absl::Status InventoryWatch::Read() {
                    daemon_.With([](control::Client& client) { return client.GetStatus(); }));
   ASSIGN_OR_RETURN(const v1::ListClaimsResponse claims,
                    daemon_.With([](control::Client& client) { return client.ListClaims(); }));
-  Put(InventoryOf(status, claims));
+  Inventory inventory = InventoryOf(status, claims);
+  for (DeviceState& device : inventory.devices) {
+    PciPlace place = ReadPciPlace(sysfs_, PciAddress::Parse(device.pci_address));
+    device.pcie_root = std::move(place.root);
+    device.numa_node = place.numa_node;
+  }
+  Put(inventory);
   const uint64_t started = status.time_ns() - status.daemon().uptime_ns();
   const bool is_same =
       std::max(started, daemon_started_ns_) - std::min(started, daemon_started_ns_) < kSameStartNs;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
@@ -23,8 +24,9 @@ class InventoryWatch {
   // Called on the watch's thread when the inventory has changed.
   using Changed = std::function<void(const Inventory&)>;
 
-  // Both must outlive the watch. `has_started`: the daemon answers for the first time, or has started anew.
-  InventoryWatch(DaemonLink& daemon, Conditions& conditions, Changed changed,
+  // Both must outlive the watch. `sysfs`: where the kernel says where devices are. `has_started`: the daemon
+  // answers for the first time, or has started anew.
+  InventoryWatch(DaemonLink& daemon, Conditions& conditions, std::string sysfs, Changed changed,
                  std::function<void()> has_started);
   ~InventoryWatch();
   InventoryWatch(const InventoryWatch&) = delete;
@@ -50,6 +52,7 @@ class InventoryWatch {
 
   DaemonLink& daemon_;
   Conditions& conditions_;
+  const std::string sysfs_;
   const Changed changed_;
   const std::function<void()> has_started_;
 

@@ -43,6 +43,7 @@ plugin::ListAndWatchResponse ListOf(const Inventory& inventory, uint32_t slots) 
       plugin::Device& out = *list.add_devices();
       out.set_id(SlotId(slot));
       out.set_health(IsOffered(slot, inventory, slots) ? "Healthy" : "Unhealthy");
+      if (device.numa_node) out.mutable_topology()->add_nodes()->set_id(*device.numa_node);
     }
   }
   return list;

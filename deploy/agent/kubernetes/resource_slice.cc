@@ -22,7 +22,9 @@ constexpr size_t kMaxDevices = 64;
 constexpr uint64_t kMemoryStep = uint64_t{1} << 20;
 constexpr char kUnhealthyTaint[] = "xpud.dev/unhealthy";
 constexpr char kDrainedTaint[] = "xpud.dev/drained";
+// Kubernetes' standard attributes, by which devices of several drivers are matched.
 constexpr char kPciAttribute[] = "resource.kubernetes.io/pciBusID";
+constexpr char kPcieRootAttribute[] = "resource.kubernetes.io/pcieRoot";
 
 // FNV-1a, for names that must be cut.
 uint64_t HashOf(std::string_view text) {
@@ -35,14 +37,6 @@ void AddText(Json& attributes, const char* name, std::string_view text) {
   if (!text.empty()) attributes[name] = {{"string", PrintableText(text, kMaxAttribute)}};
 }
 
-// Whether it is DDDD:BB:DD.F, as the standard attribute wants it.
-bool IsPciAddress(std::string_view text) {
-  constexpr std::string_view kForm = "xxxx:xx:xx.x";
-  return std::ranges::equal(text, kForm, [](char c, char form) {
-    return form == 'x' ? absl::ascii_isxdigit(static_cast<unsigned char>(c)) : c == form;
-  });
-}
-
 Json AttributesOf(const DeviceState& device) {
   Json attributes = Json::object();
   AddText(attributes, "vendor", device.vendor);
@@ -50,7 +44,8 @@ Json AttributesOf(const DeviceState& device) {
   AddText(attributes, "kind", device.kind);
   AddText(attributes, "driver", device.driver);
   AddText(attributes, "pciAddress", device.pci_address);
-  if (IsPciAddress(device.pci_address)) AddText(attributes, kPciAttribute, device.pci_address);
+  AddText(attributes, kPciAttribute, device.pci_address);
+  AddText(attributes, kPcieRootAttribute, device.pcie_root);
   attributes["computeUnits"] = {{"int", device.compute_units}};
   return attributes;
 }

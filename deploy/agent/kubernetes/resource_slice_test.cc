@@ -16,6 +16,7 @@ DeviceState Device(uint32_t index = 0) {
           .vendor = "cuda",
           .driver = "libcuda 580",
           .pci_address = "0000:65:00.0",
+          .pcie_root = "pci0000:64",
           .compute_units = 132,
           .memory_bytes = (uint64_t{80} << 30) + 12345,
           .share = 100};
@@ -50,6 +51,7 @@ TEST(ResourceSlice, ADeviceHasAttributesAndCapacities) {
   EXPECT_EQ(attributes["computeUnits"]["int"], 132);
   EXPECT_EQ(attributes["pciAddress"]["string"], "0000:65:00.0");
   EXPECT_EQ(attributes["resource.kubernetes.io/pciBusID"]["string"], "0000:65:00.0");
+  EXPECT_EQ(attributes["resource.kubernetes.io/pcieRoot"]["string"], "pci0000:64");
   const Json& capacity = device["capacity"];
   EXPECT_EQ(capacity["memory"], *ParseJson(R"({"value": "80Gi", "requestPolicy": {"default": "80Gi",
                                               "validRange": {"min": "1Mi", "step": "1Mi", "max": "80Gi"}}})"));
@@ -62,13 +64,14 @@ TEST(ResourceSlice, ADeviceHasAttributesAndCapacities) {
 TEST(ResourceSlice, AttributesAreCutBetweenCharactersAndUnknownOnesLeftOut) {
   DeviceState device = Device();
   device.model = std::string(63, 'x') + "\xc3\xa9";
-  device.pci_address = "";
+  device.pci_address = device.pcie_root = "";
   device.driver = "\xff\n";
   const Json attributes = Devices({.devices = {device}, .claims = 1})[0]["attributes"];
   EXPECT_EQ(attributes["model"]["string"], std::string(63, 'x'));
   EXPECT_EQ(attributes["driver"]["string"], "??");
   EXPECT_FALSE(attributes.contains("pciAddress"));
   EXPECT_FALSE(attributes.contains("resource.kubernetes.io/pciBusID"));
+  EXPECT_FALSE(attributes.contains("resource.kubernetes.io/pcieRoot"));
 }
 
 TEST(ResourceSlice, ADeviceOfWhichNothingIsLeftIsLeftOut) {

@@ -122,33 +122,67 @@ std::string ArrayOf(std::string_view record) {
 
 bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-// Whether the inside of brackets, "01-03,7", has the number at the front of `host`; `rest` is what may follow
-// the brackets. Numbers with leading zeros have a fixed width.
-bool RangesHave(std::string_view ranges, std::string_view rest, std::string_view host);
+// A part of what is in brackets: "8" or "01-03". Numbers with leading zeros have a fixed width: "08" is
+// written with the width of the first number, and "10" may be longer than "8".
+struct NumberRange {
+  uint64_t first = 0, last = 0;
+  size_t width = 0;
 
-// Whether one name of a list, with any brackets, is the host's.
-bool NameIs(std::string_view name, std::string_view host) {
-  const size_t open = name.find('[');
-  if (open == std::string_view::npos) return name == host;
-  const size_t close = name.find(']', open);
-  if (close == std::string_view::npos || !host.starts_with(name.substr(0, open))) return false;
-  return RangesHave(name.substr(open + 1, close - open - 1), name.substr(close + 1), host.substr(open));
+  bool Has(std::string_view digits) const {
+    uint64_t number = 0;
+    return ReadNumber(digits, number) && number >= first && number <= last &&
+           digits.size() == std::max(width, absl::StrCat(number).size());
+  }
+};
+
+std::vector<NumberRange> ReadRanges(std::string_view text) {
+  std::vector<NumberRange> ranges;
+  for (const std::string_view part : Split(text, ',')) {
+    const std::vector<std::string_view> ends = Split(part, '-');
+    NumberRange range{.width = ends.front().size()};
+    if (ends.size() <= 2 && ReadNumber(ends.front(), range.first) && ReadNumber(ends.back(), range.last))
+      ranges.push_back(range);
+  }
+  return ranges;
 }
 
-bool RangesHave(std::string_view ranges, std::string_view rest, std::string_view host) {
-  for (size_t width = 1; width <= host.size() && IsDigit(host[width - 1]); ++width) {
-    uint64_t number = 0;
-    if (!ReadNumber(host.substr(0, width), number) || !NameIs(rest, host.substr(width))) continue;
-    for (const std::string_view range : Split(ranges, ',')) {
-      const std::vector<std::string_view> ends = Split(range, '-');
-      uint64_t first = 0, last = 0;
-      if (ends.size() > 2 || !ReadNumber(ends.front(), first) || !ReadNumber(ends.back(), last)) continue;
-      // "08" is written with the width of the first number, "10" may be longer than "8".
-      const bool same_width = width == std::max(ends.front().size(), absl::StrCat(number).size());
-      if (number >= first && number <= last && same_width) return true;
+// Which beginnings of a host's name a part of a list's name can be, by their lengths.
+using Lengths = std::vector<bool>;
+
+Lengths AfterText(const Lengths& before, std::string_view text, std::string_view host) {
+  Lengths after(before.size());
+  for (size_t at = 0; at + text.size() < before.size(); ++at)
+    if (before[at] && host.substr(at).starts_with(text)) after[at + text.size()] = true;
+  return after;
+}
+
+Lengths AfterRanges(const Lengths& before, std::string_view text, std::string_view host) {
+  const std::vector<NumberRange> ranges = ReadRanges(text);
+  Lengths after(before.size());
+  for (size_t at = 0; at < host.size(); ++at) {
+    for (size_t end = at; before[at] && end < host.size() && IsDigit(host[end]); ++end) {
+      const std::string_view digits = host.substr(at, end + 1 - at);
+      if (std::ranges::any_of(ranges, [&](const NumberRange& range) { return range.Has(digits); }))
+        after[end + 1] = true;
     }
   }
-  return false;
+  return after;
+}
+
+// Whether one name of a list, with any brackets, is the host's. Jobs' names are users' words and can look
+// like lists, so it must not take long.
+bool NameIs(std::string_view name, std::string_view host) {
+  Lengths reached(host.size() + 1);
+  reached[0] = true;
+  for (;;) {
+    const size_t open = std::min(name.find('['), name.size());
+    reached = AfterText(reached, name.substr(0, open), host);
+    if (open == name.size()) return reached[host.size()];
+    const size_t close = name.find(']', open);
+    if (close == std::string_view::npos) return false;
+    reached = AfterRanges(reached, name.substr(open + 1, close - open - 1), host);
+    name.remove_prefix(close + 1);
+  }
 }
 
 }  // namespace

@@ -85,6 +85,15 @@ TEST(SlurmHostLists, HaveTheirHosts) {
     EXPECT_FALSE(HostListHas(list, host)) << list << " " << host;
 }
 
+// With as many ways to read it as there are ways to cut the host's digits.
+TEST(SlurmHostLists, OfAUserCannotTakeLong) {
+  const std::string host(64, '1');
+  std::string list;
+  for (int i = 0; i < 32; ++i) list += "[1-99999999999]";
+  EXPECT_TRUE(HostListHas(list, host));
+  EXPECT_FALSE(HostListHas(list + "x", host));
+}
+
 TEST(SlurmList, SaysWhichJobsHoldThisNode) {
   const auto jobs = ParseList("17 RUNNING 1000\n18 COMPLETING 0\n19 COMPLETED 7\n20 SUSPENDED 8\n");
   ASSERT_TRUE(jobs.ok());

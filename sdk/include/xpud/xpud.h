@@ -46,6 +46,7 @@ struct DeviceInfo {
   std::string vendor;         // the driver: "cpu", "cuda", "intel"
   uint64_t total_memory = 0;  // bytes
   uint32_t compute_units = 0;
+  std::string pci_address = {};  // "0000:17:00.0"; empty: not on PCI, or not known
 };
 
 struct ConnectOptions {

@@ -169,14 +169,15 @@ PyObject* CheckSession(PyObject* self, PyObject* /*none*/) {
 
 const DeviceObject::Value& ValueOf(PyObject* self) { return reinterpret_cast<DeviceObject*>(self)->value; }
 
-// name, kind, vendor, total_memory, compute_units
+// name, kind, vendor, total_memory, compute_units, pci_address
 PyObject* DeviceDescription(PyObject* self, PyObject* /*none*/) {
   const auto& [state, index] = ValueOf(self);
   const Session* session = OpenSession(*state);
   if (session == nullptr) return nullptr;
   const DeviceInfo& info = session->devices()[index];
-  return Py_BuildValue("sssKI", info.name.c_str(), info.kind.c_str(), info.vendor.c_str(),
-                       static_cast<unsigned long long>(info.total_memory), info.compute_units);
+  return Py_BuildValue("sssKIs", info.name.c_str(), info.kind.c_str(), info.vendor.c_str(),
+                       static_cast<unsigned long long>(info.total_memory), info.compute_units,
+                       info.pci_address.c_str());
 }
 
 PyObject* DeviceSynchronize(PyObject* self, PyObject* /*none*/) {

@@ -63,6 +63,7 @@ class Sessions(WithDaemon):
         device = session.devices[0]
         self.assertEqual((device.name, device.index, device.kind, device.vendor), (described["name"], 0, "cpu", "cpu"))
         self.assertGreater(min(device.total_memory, device.compute_units), 0)
+        self.assertEqual(device.pci_address, "", "a CPU is not on PCI")
         self.assertEqual([each["client_name"] for each in self.daemon.sessions()], ["named"])
         self.assertRegex(repr(session), r"^<xpud session at .*xpud\.sock, 1 devices>$")
 

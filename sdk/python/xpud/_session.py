@@ -41,6 +41,11 @@ class Device(_xpud.Device):
         """Number of cores or multiprocessors."""
         return self._description()[4]
 
+    @property
+    def pci_address(self) -> str:
+        """Where the device is on PCI: "0000:17:00.0"; empty if it is not on PCI, or its driver does not say."""
+        return self._description()[5]
+
     def synchronize(self) -> None:
         """Waits until all work of the device is done.
 

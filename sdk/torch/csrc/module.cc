@@ -101,6 +101,7 @@ py::dict DeviceProperties(int index) {
   properties["vendor"] = info.vendor;
   properties["total_memory"] = info.total_memory;
   properties["compute_units"] = info.compute_units;
+  properties["pci_address"] = info.pci_address;
   return properties;
 }
 

@@ -134,10 +134,15 @@ class device_of(device):  # noqa: N801
 
 
 class DeviceProperties:
-    """Properties of a device: name, kind ("cpu" or "gpu"), vendor, total_memory in bytes, compute_units."""
+    """Properties of a device: name, kind ("cpu" or "gpu"), vendor, total_memory in bytes, compute_units, pci_address (empty: not known).
+
+    Where the address is known, pci_domain_id, pci_bus_id and pci_device_id are its numbers, as torch.cuda has them.
+    """
 
     def __init__(self, values):
         self.__dict__.update(values)
+        if self.pci_address:
+            self.pci_domain_id, self.pci_bus_id, self.pci_device_id = (int(part, 16) for part in self.pci_address.partition(".")[0].split(":"))
 
     @property
     def multi_processor_count(self):
