@@ -8,20 +8,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "deploy/agent/core/claim_part.h"
+#include "deploy/agent/kubernetes/container_labels.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
 
 namespace xpud::agent::kubernetes {
 namespace {
-
-absl::Status CheckName(const ClaimName& name) {
-  if (IsUid(name.uid) && IsObjectName(name.name_space) && IsObjectName(name.name)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "no ResourceClaim has the namespace \"", PrintableText(name.name_space, 80), "\", the name \"",
-      PrintableText(name.name, 80), "\" and the uid \"", PrintableText(name.uid, 80), "\""));
-}
 
 std::set<std::string> UidsOf(const std::vector<Allocation::Pod>& pods) {
   std::set<std::string> uids;
@@ -30,7 +23,7 @@ std::set<std::string> UidsOf(const std::vector<Allocation::Pod>& pods) {
 }
 
 ClaimName NameOf(const v1::Claim& claim) {
-  return {LabelOf(claim, "namespace"), LabelOf(claim, "claim_uid"), LabelOf(claim, "claim")};
+  return {LabelOf(claim, kNamespaceLabel), LabelOf(claim, "claim_uid"), LabelOf(claim, "claim")};
 }
 
 CdiClaim FileOf(const Allocation& allocation, const v1::Claim& claim) {
@@ -40,17 +33,6 @@ CdiClaim FileOf(const Allocation& allocation, const v1::Claim& claim) {
           .name = allocation.name,
           .pods = {pods.begin(), pods.end()},
           .door = claim.door()};
-}
-
-// Of one pod, the names of its containers: "main,worker". Of several pods, with them:
-// "pod-1/main,pod-2/main".
-std::string TextOf(const std::set<std::pair<std::string, std::string>>& containers) {
-  std::set<std::string> pods;
-  for (const auto& [pod, container] : containers) pods.insert(pod);
-  const std::string text = absl::StrJoin(containers, ",", [&](std::string* out, const auto& each) {
-    absl::StrAppend(out, pods.size() > 1 ? each.first + "/" : "", each.second);
-  });
-  return PrintableText(text, kMaxLabel);
 }
 
 }  // namespace
@@ -91,7 +73,7 @@ absl::StatusOr<DraDriver::Prepared> DraDriver::Make(const ClaimKeeper::Hold& hol
 }
 
 absl::StatusOr<DraDriver::Prepared> DraDriver::Prepare(const ClaimName& name) {
-  RETURN_IF_ERROR(CheckName(name));
+  RETURN_IF_ERROR(CheckClaimName(name));
   ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, parts_.keeper->Acquire(KeyOf(name.uid)));
   ASSIGN_OR_RETURN(const Json object, parts_.api_server->Get(ClaimPath(name.name_space, name.name)));
   ASSIGN_OR_RETURN(const Allocation allocation, ReadAllocation(object, name.uid, parts_.node));
@@ -129,7 +111,7 @@ absl::Status DraDriver::Unprepare(const ClaimName& name) {
 // The lists were read before. What calls of the kubelet have changed since is known all the same: what they
 // removed has a tombstone, and what they made is found as it should be.
 absl::Status DraDriver::ReconcileOne(const ClaimName& name, const v1::Claim* claim, absl::Status& away) {
-  RETURN_IF_ERROR(CheckName(name));
+  RETURN_IF_ERROR(CheckClaimName(name));
   ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, parts_.keeper->Acquire(KeyOf(name.uid)));
   const absl::StatusOr<CdiClaim> file = parts_.files->Read(name.uid);
   Counters& counters = parts_.keeper->counters();
@@ -249,7 +231,7 @@ bool DraDriver::LabelContainers() {
     const auto found = look->claims.find(LabelOf(claim, "claim_uid"));
     if (found == look->claims.end()) {
       all = all && claim.labels().contains(kContainerLabel);
-    } else if (const absl::Status set = SetContainer(claim, TextOf(found->second)); !set.ok()) {
+    } else if (const absl::Status set = SetContainer(claim, ContainersText(found->second)); !set.ok()) {
       spdlog::warn("not_labelled engine=kubernetes claim={} reason=\"{}\"", claim.key(),
                    std::string(set.message()));
       all = false;

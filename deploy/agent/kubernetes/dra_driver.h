@@ -26,11 +26,6 @@
 
 namespace xpud::agent::kubernetes {
 
-// How the kubelet names a ResourceClaim.
-struct ClaimName {
-  std::string name_space, uid, name;
-};
-
 // The condition that CDI files can be written.
 inline constexpr char kCdiCondition[] = "cdi-folder";
 

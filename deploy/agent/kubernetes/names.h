@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace xpud::agent::kubernetes {
@@ -21,7 +22,9 @@ inline constexpr char kApiVersion[] = "resource.k8s.io/v1";
 inline constexpr char kEngineName[] = "kubernetes";
 inline constexpr char kDevicePluginEngine[] = "device-plugin";
 
-// The label with the names of a claim's containers.
+// Labels of claims. The last one has the names of the claim's containers.
+inline constexpr char kNamespaceLabel[] = "namespace";
+inline constexpr char kPodLabel[] = "pod";
 inline constexpr char kContainerLabel[] = "container";
 // The longest value of a label.
 inline constexpr size_t kMaxLabel = 253;
@@ -44,6 +47,14 @@ inline absl::string_view View(std::string_view text) { return {text.data(), text
 bool IsUid(std::string_view text);
 // Whether `text` may name an object: a DNS subdomain of at most 253 bytes. It is safe in a path and in a URL.
 bool IsObjectName(std::string_view text);
+
+// How the kubelet names a ResourceClaim. It may be anything until CheckClaimName has found it right.
+struct ClaimName {
+  std::string name_space, uid, name;
+};
+// Returns InvalidArgument unless the uid is one and the others name objects.
+absl::Status CheckClaimName(const ClaimName& name);
+
 // The daemon's key of a claim. REQUIRES: IsUid(uid).
 std::string KeyOf(std::string_view uid);
 

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "deploy/agent/kubelet/pod_resources.grpc.pb.h"
-#include "deploy/agent/kubelet/pod_resources.pb.h"
 #include "deploy/agent/kubernetes/cdi_files.h"
 #include "deploy/agent/kubernetes/kubelet_call.h"
 #include "deploy/agent/kubernetes/names.h"
@@ -57,14 +56,9 @@ std::set<std::string> ClaimsOf(const kubelet::ContainerResources& container) {
 PodResources::PodResources(const std::string& kubelet)
     : socket_(absl::StrCat(kubelet, "/pod-resources/kubelet.sock")) {}
 
-absl::StatusOr<PodResources::Look> PodResources::List() const {
-  Look look;
-  look.is_complete = HasRunAWhile(socket_);  // before the call: a kubelet that starts meanwhile may answer it
-  ASSIGN_OR_RETURN(const kubelet::ListPodResourcesResponse list,
-                   (CallKubelet<kubelet::PodResourcesLister>(socket_, kubelet::ListPodResourcesRequest(),
-                                                             &kubelet::PodResourcesLister::Stub::List)));
-  look.is_complete = look.is_complete && HasRunAWhile(socket_);
-  for (const kubelet::PodResources& pod : list.pod_resources()) {
+PodResources::Look PodResources::Read(const kubelet::ListPodResourcesResponse& answer, bool is_complete) {
+  Look look{.containers = {}, .claims = {}, .is_complete = is_complete};
+  for (const kubelet::PodResources& pod : answer.pod_resources()) {
     for (const kubelet::ContainerResources& container : pod.containers()) {
       SlotSet slots = SlotsOf(container);
       if (!slots.empty())
@@ -74,6 +68,15 @@ absl::StatusOr<PodResources::Look> PodResources::List() const {
     }
   }
   return look;
+}
+
+absl::StatusOr<PodResources::Look> PodResources::List() const {
+  // Before the call, too: a kubelet that starts meanwhile may answer it.
+  const bool has_run = HasRunAWhile(socket_);
+  ASSIGN_OR_RETURN(const kubelet::ListPodResourcesResponse list,
+                   (CallKubelet<kubelet::PodResourcesLister>(socket_, kubelet::ListPodResourcesRequest(),
+                                                             &kubelet::PodResourcesLister::Stub::List)));
+  return Read(list, has_run && HasRunAWhile(socket_));
 }
 
 }  // namespace xpud::agent::kubernetes

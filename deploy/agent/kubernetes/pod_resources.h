@@ -8,14 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "deploy/agent/kubelet/pod_resources.pb.h"
 #include "deploy/agent/kubernetes/slots.h"
 
 namespace xpud::agent::kubernetes {
-
-struct ContainerSlots {
-  std::string name_space, pod, container;
-  SlotSet slots;  // not empty
-};
 
 class PodResources {
  public:
@@ -32,6 +28,8 @@ class PodResources {
   };
   // Blocks for at most kKubeletTimeout. Returns an error if the kubelet does not answer.
   absl::StatusOr<Look> List() const;
+  // What an answer says of this agent's slots and claims. What it says of others' is left out.
+  static Look Read(const ::v1::ListPodResourcesResponse& answer, bool is_complete);
 
  private:
   const std::string socket_;

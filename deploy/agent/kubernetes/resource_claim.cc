@@ -271,12 +271,12 @@ v1::Claim ClaimOf(const Allocation& allocation) {
 
   auto& labels = *claim.mutable_labels();
   labels[kEngineLabel] = kEngineName;
-  labels["namespace"] = allocation.name_space;
+  labels[kNamespaceLabel] = allocation.name_space;
   labels["claim"] = allocation.name;
   labels["claim_uid"] = allocation.uid;
   const std::string pods = absl::StrJoin(
       allocation.pods, ",", [](std::string* out, const Allocation::Pod& pod) { out->append(pod.name); });
-  if (!pods.empty()) labels["pod"] = PrintableText(pods, kMaxLabel);
+  if (!pods.empty()) labels[kPodLabel] = PrintableText(pods, kMaxLabel);
   return claim;
 }
 
