@@ -214,6 +214,10 @@ assert flags & os.ST_NOSUID and flags & os.ST_NODEV and flags & os.ST_NOEXEC and
         self.kubelet.unprepare(*names)
         self.expect_nothing_left()
 
+    def test_an_engine_that_is_served_and_has_no_claims_has_the_number_0(self):
+        counts = {name: value for name, value in self.agent.metrics().items() if name.startswith("xpud_agent_claims")}
+        self.assertEqual(counts, {'xpud_agent_claims{engine="kubernetes"}': 0})
+
     def test_metrics_and_logs_say_what_was_done(self):
         name = self.claim()
         self.kubelet.must_prepare(name)
