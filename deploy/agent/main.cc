@@ -25,10 +25,13 @@
 #include "deploy/agent/core/library_log.h"
 #include "deploy/agent/core/reconciler.h"
 #include "deploy/agent/grants/grants.h"
+#include "deploy/agent/grants/request.h"
 #include "deploy/agent/kubernetes/device_plugin.h"
 #include "deploy/agent/kubernetes/device_plugin_registration.h"
 #include "deploy/agent/kubernetes/dra.h"
+#include "deploy/agent/kubernetes/names.h"
 #include "deploy/agent/metrics.h"
+#include "deploy/agent/slurm/job_claim.h"
 #include "deploy/agent/slurm/service.h"
 #include "deploy/agent/slurm/slurm.h"
 #include "proto/base/output.h"
@@ -86,11 +89,15 @@ absl::StatusOr<Configuration> ReadConfigurationAndNode(const Options& options) {
   return configuration;
 }
 
-MetricsSnapshot TakeSnapshot(ClaimKeeper& keeper, const Counters& counters, const Conditions& conditions) {
-  MetricsSnapshot snapshot{.counters = counters.Read(), .claims = {}, .conditions = conditions.All()};
-  if (const auto claims = keeper.List(""); claims.ok())
-    for (const v1::Claim& claim : *claims) ++snapshot.claims[claim.labels().at(kEngineLabel)];
-  return snapshot;
+// The engines that this agent serves.
+std::vector<std::string> EnginesOf(const Configuration& configuration) {
+  using enum Configuration::KubernetesMode;
+  std::vector<std::string> engines;
+  if (configuration.kubernetes.mode == kDra) engines.emplace_back(kubernetes::kEngineName);
+  if (configuration.kubernetes.mode == kDevicePlugin) engines.emplace_back(kubernetes::kDevicePluginEngine);
+  if (configuration.slurm.enabled) engines.emplace_back(slurm::kSlurmEngine);
+  if (!configuration.grants.socket.empty()) engines.emplace_back(kGrantsEngine);
+  return engines;
 }
 
 // Reads the file again, and has the agent do what a running one can change. An invalid file changes nothing.
@@ -119,8 +126,8 @@ absl::Status Run(const Options& options, const Configuration& configuration, con
   if (!configuration.metrics_listen.empty()) {
     ASSIGN_OR_RETURN(telemetry::Endpoint endpoint, telemetry::ListenAt(configuration.metrics_listen));
     spdlog::info("metrics address={}", endpoint.address);
-    const auto snapshot = [&] {
-      return [taken = TakeSnapshot(keeper, counters, conditions)](telemetry::Format format) {
+    const auto snapshot = [&, engines_served = EnginesOf(configuration)] {
+      return [taken = TakeSnapshot(engines_served, keeper, counters, conditions)](telemetry::Format format) {
         return MetricsText(taken, format);
       };
     };

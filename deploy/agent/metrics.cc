@@ -6,6 +6,16 @@ namespace xpud::agent {
 
 using telemetry::LabelsText;
 
+MetricsSnapshot TakeSnapshot(const std::vector<std::string>& engines, ClaimKeeper& keeper,
+                             const Counters& counters, const Conditions& conditions) {
+  MetricsSnapshot snapshot{.counters = counters.Read(), .claims = {}, .conditions = conditions.All()};
+  const auto claims = keeper.List("");
+  if (!claims.ok()) return snapshot;
+  for (const std::string& engine : engines) snapshot.claims[engine] = 0;
+  for (const v1::Claim& claim : *claims) ++snapshot.claims[claim.labels().at(kEngineLabel)];
+  return snapshot;
+}
+
 std::string MetricsText(const MetricsSnapshot& snapshot, telemetry::Format format) {
   using enum telemetry::Type;
   telemetry::Exposition out(format);

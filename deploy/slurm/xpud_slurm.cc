@@ -19,7 +19,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/substitute.h"
 #include "deploy/agent/core/files.h"
+#include "deploy/agent/grants/local_socket.h"
 #include "deploy/agent/slurm/jobs.h"
 #include "deploy/agent/slurm/slurm.grpc.pb.h"
 #include "proto/base/output.h"
@@ -41,13 +43,13 @@ constexpr std::chrono::seconds kScontrolTime{4};
 constexpr std::chrono::seconds kPrologRetries = kPrologTime, kEpilogRetries{3};
 constexpr std::chrono::milliseconds kRetryPause{300};
 constexpr size_t kMaxNote = 1500;
-constexpr char kUsage[] =
+constexpr char kUsage[] =  // $0: kLocalSocket
     R"(xpud-slurm: what Slurm's prolog and epilog run on a node of xpud, as root.
 
   xpud-slurm prolog     has xpud-node-agent make the claim of the job SLURM_JOB_ID
   xpud-slurm epilog     has it deleted
 
-  --socket PATH         the agent's (default /run/xpud-agent/agent.sock)
+  --socket PATH         the agent's (default $0)
   --notes FOLDER        where spank_xpud.so looks for what jobs have (default /run/xpud-slurm)
   --scontrol PATH       asked whether a job has a share while the agent does not answer (default /usr/bin/scontrol)
   --help, --version
@@ -57,7 +59,7 @@ If a claim cannot be made, the prolog succeeds, and the job's tasks fail with th
 
 struct Options {
   std::string action;
-  std::string socket = "/run/xpud-agent/agent.sock";
+  std::string socket = kLocalSocket;
   std::string notes = "/run/xpud-slurm";
   std::string scontrol = "/usr/bin/scontrol";
   bool help = false, version = false;
@@ -218,7 +220,8 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<Options> options = ParseOptions(argc, argv);
   if (!options.ok()) return fail(options.status(), kUsageError);
   if (options->help || options->version) {
-    std::fputs(options->help ? kUsage : "xpud-slurm " XPUD_VERSION "\n", stdout);
+    const std::string usage = absl::Substitute(kUsage, kLocalSocket);
+    std::fputs(options->help ? usage.c_str() : "xpud-slurm " XPUD_VERSION "\n", stdout);
     return FinishOutput("xpud-slurm") ? 0 : kFailure;
   }
   const absl::Status done = options->action == "prolog" ? Prolog(*options) : Epilog(*options);

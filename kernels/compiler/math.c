@@ -116,7 +116,8 @@ double xpud_expm1_f64(double x) {
   const double small = FMA(r * r, ExpTail64(r), r);  // e^r - 1
   // 2^k (small + 1) - 1; for large k the -1 is lost in rounding anyway.
   const double y = k > 60.0 ? Scale64(1.0 + small, (int64_t)k) : ({
-    const double power = Double((uint64_t)((int64_t)(k < -1000.0 ? -1000.0 : (k > 60.0 ? 60.0 : k)) + 1023) << 52);
+    const double power =
+        Double((uint64_t)((int64_t)(k < -1000.0 ? -1000.0 : (k > 60.0 ? 60.0 : k)) + 1023) << 52);
     FMA(power, small, power - 1.0);
   });
   return x != x || x == 0 ? x : y;
@@ -390,8 +391,10 @@ static inline double ReduceLarge(double x, int64_t* quadrant) {
   // Multiples of 4 in the product can be dropped, so this starts at the first word that contributes below
   // 2^2.
   const int64_t skip = exponent < 64 ? 0 : (exponent - 64 + 61) / 64 > 0 ? (exponent - 2) / 64 : 0;
-  const int64_t shift = exponent - 64 * skip;  // the window's first bit has weight 2^(shift - 1) in the product
-  const uint64_t w0 = kTwoOverPi[skip], w1 = kTwoOverPi[skip + 1], w2 = kTwoOverPi[skip + 2], w3 = kTwoOverPi[skip + 3];
+  const int64_t shift =
+      exponent - 64 * skip;  // the window's first bit has weight 2^(shift - 1) in the product
+  const uint64_t w0 = kTwoOverPi[skip], w1 = kTwoOverPi[skip + 1], w2 = kTwoOverPi[skip + 2],
+                 w3 = kTwoOverPi[skip + 3];
   // mantissa * window, 256 bits, then shifted so that the binary point is at 192.
   // In 32-bit limbs, most significant first: SPIR-V has no 128-bit integers.
   const uint32_t w[8] = {(uint32_t)(w0 >> 32), (uint32_t)w0, (uint32_t)(w1 >> 32), (uint32_t)w1,
@@ -415,7 +418,8 @@ static inline double ReduceLarge(double x, int64_t* quadrant) {
   r[0] = (uint32_t)carry;
 #define LIMBS(k) ((uint64_t)r[k] << 32 | r[(k) + 1])
   const uint64_t top = LIMBS(0), a0 = LIMBS(2), a1 = LIMBS(4), a2 = LIMBS(6), a3 = LIMBS(8);
-  // product * 2^(shift - 256 + ...): value = (top:a0:a1:a2:a3) * 2^(shift - 256). Take the integer part and the fraction.
+  // product * 2^(shift - 256 + ...): value = (top:a0:a1:a2:a3) * 2^(shift - 256). Take the integer part and
+  // the fraction.
   uint64_t i, f0, f1;
   if (shift <= 0) {
     const int64_t down = -shift;  // < 64
@@ -479,9 +483,10 @@ double xpud_tan_f64(double x) {
   return x == 0.0 ? x : q & 1 ? -c / s : s / c;
 }
 
-// f32: the reduction is done in f64, branch-free, so that loops vectorise. Beyond 2^27 a window of 2/pi is multiplied by the
-// 24-bit mantissa in integers.
-static const uint32_t kTwoOverPi32[8] = {0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu, 0xdebbc561u};
+// f32: the reduction is done in f64, branch-free, so that loops vectorise. Beyond 2^27 a window of 2/pi is
+// multiplied by the 24-bit mantissa in integers.
+static const uint32_t kTwoOverPi32[8] = {0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u,
+                                         0xdb629599u, 0x3c439041u, 0xfe5163abu, 0xdebbc561u};
 
 static inline double ReduceTrig32(float x, int32_t* quadrant) {
   const float a = __builtin_fabsf(x);
@@ -705,8 +710,10 @@ double xpud_lgamma_f64(double x) {
   series = FMA(v, series, 1.0 / 1260.0);
   series = FMA(v, series, -1.0 / 360.0);
   series = FMA(v, series, 1.0 / 12.0);
-  const double l = (z - 0.5) * xpud_log_f64(z) - z + 0.918938533204672741780 + w * series - xpud_log_f64(product);
-  // log |Gamma(x)| = log(pi / |sin(pi x)|) - log Gamma(1 - x); sin(pi x) from the distance to the nearest integer.
+  const double l =
+      (z - 0.5) * xpud_log_f64(z) - z + 0.918938533204672741780 + w * series - xpud_log_f64(product);
+  // log |Gamma(x)| = log(pi / |sin(pi x)|) - log Gamma(1 - x); sin(pi x) from the distance to the nearest
+  // integer.
   const double r = x - __builtin_rint(x);
   const double sine = __builtin_fabs(r) > 0.25 ? CosPoly((0.5 - __builtin_fabs(r)) * 3.14159265358979323846)
                                                : SinPoly(__builtin_fabs(r) * 3.14159265358979323846);
@@ -747,7 +754,8 @@ double xpud_fmod_f64(double x, double y) {
     left -= step;
   }
   return WithSign((double)m * Scale64(1.0, ey - 1075 < -1000 ? -1000 : ey - 1075) *
-                                Scale64(1.0, ey - 1075 < -1000 ? ey - 1075 + 1000 : 0), x);
+                      Scale64(1.0, ey - 1075 < -1000 ? ey - 1075 + 1000 : 0),
+                  x);
 }
 float xpud_fmod_f32(float x, float y) { return (float)xpud_fmod_f64((double)x, (double)y); }
 double xpud_remainder_f64(double x, double y) {
@@ -776,7 +784,9 @@ int64_t xpud_remainder_i64(int64_t x, int64_t y) {
 
 // ---- random numbers: Philox4x32-10 (Salmon et al., 2011), counter {block, 0, 0}
 
-typedef struct { uint32_t w[4]; } Block;
+typedef struct {
+  uint32_t w[4];
+} Block;
 
 static inline Block PhiloxAt(uint64_t seed, uint64_t block, uint32_t third) {
   uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = third, c3 = 0;
@@ -800,7 +810,9 @@ static inline uint32_t Word(int64_t seed, int64_t offset, int64_t i) {
   const uint32_t low = i & 1 ? b.w[1] : b.w[0], high = i & 1 ? b.w[3] : b.w[2];
   return i & 2 ? high : low;
 }
-float xpud_rand_f32(int64_t seed, int64_t offset, int64_t i) { return (float)(int32_t)(Word(seed, offset, i) >> 8) * 0x1p-24f; }
+float xpud_rand_f32(int64_t seed, int64_t offset, int64_t i) {
+  return (float)(int32_t)(Word(seed, offset, i) >> 8) * 0x1p-24f;
+}
 int64_t xpud_randint(int64_t seed, int64_t offset, int64_t i) {
   const Block b = Philox((uint64_t)seed, (uint64_t)(offset + (i >> 1)));
   const uint32_t low = i & 1 ? b.w[2] : b.w[0], high = i & 1 ? b.w[3] : b.w[1];
@@ -822,6 +834,8 @@ double xpud_randn_f64(int64_t seed, int64_t offset, int64_t i) {
   const double y = q & 1 ? SinPoly(r) : CosPoly(r);
   return radius * ((q + 1) & 2 ? -y : y);
 }
-float xpud_randn_f32(int64_t seed, int64_t offset, int64_t i) { return (float)xpud_randn_f64(seed, offset, i); }
+float xpud_randn_f32(int64_t seed, int64_t offset, int64_t i) {
+  return (float)xpud_randn_f64(seed, offset, i);
+}
 
 #include "special_functions.h"

@@ -1,6 +1,7 @@
-// Arithmetic of doubles in integers, for devices that have none: see soft_double.h. A double is its bits. Each
-// function rounds to the nearest, ties to even, as IEEE 754 says, with subnormals, infinities and NaN, so that
-// emulated kernels compute the same as others. 128-bit integers are not used, because SPIR-V has none.
+// Arithmetic of doubles in integers, for devices that have none: see soft_double.h. A double is its bits.
+// Each function rounds to the nearest, ties to even, as IEEE 754 says, with subnormals, infinities and NaN,
+// so that emulated kernels compute the same as others. 128-bit integers are not used, because SPIR-V has
+// none.
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -192,8 +193,8 @@ uint64_t xpud_soft_fma(uint64_t a, uint64_t b, uint64_t c) {
           product.high < addend.high || (product.high == addend.high && product.low < addend.low);
       const Wide large = swap ? addend : product, small = swap ? product : addend;
       sum.low = large.low - small.low;
-      sum.high = large.high - small.high -
-                 (((~large.low & small.low) | (~(large.low ^ small.low) & sum.low)) >> 63);
+      sum.high =
+          large.high - small.high - (((~large.low & small.low) | (~(large.low ^ small.low) & sum.low)) >> 63);
       sum_sign = swap ? c & SIGN : sign;
     }
   }
@@ -236,9 +237,7 @@ int64_t xpud_soft_to_i64(uint64_t x) {
   if (IsNan(x)) return 0;
   return (int64_t)((x & SIGN) != 0 ? 0 - Whole(x, SIGN) : Whole(x, SIGN - 1));
 }
-uint64_t xpud_soft_to_u64(uint64_t x) {
-  return IsNan(x) || (x & SIGN) != 0 ? 0 : Whole(x, UINT64_MAX);
-}
+uint64_t xpud_soft_to_u64(uint64_t x) { return IsNan(x) || (x & SIGN) != 0 ? 0 : Whole(x, UINT64_MAX); }
 
 uint64_t xpud_soft_from_f32(uint32_t x) {
   const uint64_t sign = (uint64_t)(x >> 31) << 63;
@@ -302,11 +301,15 @@ INLINE uint64_t Least(uint64_t a, uint64_t b, bool most) {
 uint64_t xpud_soft_min(uint64_t a, uint64_t b) { return Least(a, b, false); }
 uint64_t xpud_soft_max(uint64_t a, uint64_t b) { return Least(a, b, true); }
 // The same, but of a NaN and a number the NaN.
-uint64_t xpud_soft_minimum(uint64_t a, uint64_t b) { return IsNan(a) ? Quiet(a) : IsNan(b) ? Quiet(b) : Least(a, b, false); }
-uint64_t xpud_soft_maximum(uint64_t a, uint64_t b) { return IsNan(a) ? Quiet(a) : IsNan(b) ? Quiet(b) : Least(a, b, true); }
+uint64_t xpud_soft_minimum(uint64_t a, uint64_t b) {
+  return IsNan(a) ? Quiet(a) : IsNan(b) ? Quiet(b) : Least(a, b, false);
+}
+uint64_t xpud_soft_maximum(uint64_t a, uint64_t b) {
+  return IsNan(a) ? Quiet(a) : IsNan(b) ? Quiet(b) : Least(a, b, true);
+}
 
-// Returns a bit of LLVM's is.fpclass: signalling and quiet NaN, -infinity, negative normal, subnormal, -0, and
-// the same upwards.
+// Returns a bit of LLVM's is.fpclass: signalling and quiet NaN, -infinity, negative normal, subnormal, -0,
+// and the same upwards.
 uint32_t xpud_soft_class(uint64_t x) {
   const uint64_t magnitude = x & ~SIGN;
   const bool negative = magnitude != x;

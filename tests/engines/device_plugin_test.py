@@ -145,7 +145,9 @@ class AllocateTest(PluginTest):
         removed = wait_until(lambda: len(self.claims()) == 1, TWO_LOOKS, "one claim")  # by itself
         self.assertGreater(removed, 2)
         self.wait_for_label(pod="pod-2")
-        self.assertEqual(self.agent.metrics()['xpud_agent_corrections_total{engine="device-plugin",what="claim_deleted"}'], 1)
+        metrics = self.agent.metrics()
+        self.assertEqual(metrics['xpud_agent_corrections_total{engine="device-plugin",what="claim_deleted"}'], 1)
+        self.assertEqual(metrics['xpud_agent_claims{engine="device-plugin"}'], 1)
 
     def test_claims_stay_while_the_list_cannot_be_read_or_is_young_or_a_session_is_open(self):
         mounts = self.kubelet.admit(2, "pod-1")

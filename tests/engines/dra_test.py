@@ -13,6 +13,7 @@ import unittest
 import yaml
 from cluster import BINARIES, NODE, ROOT, NodeTest, wait_until
 from kubelet import DriverError
+from metrics import scrape, series
 from wire import HEALTHY, UNHEALTHY
 
 PYTHON = [sys.executable, "-c"]
@@ -213,6 +214,10 @@ assert flags & os.ST_NOSUID and flags & os.ST_NODEV and flags & os.ST_NOEXEC and
         self.kubelet.unprepare(*names)
         self.expect_nothing_left()
 
+    def test_an_engine_that_is_served_and_has_no_claims_has_the_number_0(self):
+        counts = {name: value for name, value in self.agent.metrics().items() if name.startswith("xpud_agent_claims")}
+        self.assertEqual(counts, {'xpud_agent_claims{engine="kubernetes"}': 0})
+
     def test_metrics_and_logs_say_what_was_done(self):
         name = self.claim()
         self.kubelet.must_prepare(name)
@@ -243,6 +248,111 @@ assert flags & os.ST_NOSUID and flags & os.ST_NODEV and flags & os.ST_NOEXEC and
     def seen(self) -> list:
         self._seen = getattr(self, "_seen", []) + self.api.asked()
         return self._seen
+
+
+class ContainerLabelTest(Dra):
+    FLAGS = ("--device", "cpu", "--metrics-listen", "0")
+
+    def start_cluster(self) -> None:
+        super().start_cluster()
+        self.kubelet.serve_containers()
+        self.addCleanup(self.kubelet.end_containers)
+
+    def label(self, name: dict) -> str | None:
+        return self.claims()[f"k8s-{name['uid']}"]["labels"].get("container")
+
+    def wait_for_label(self, name: dict, text: str) -> None:
+        wait_until(lambda: self.label(name) == text, 20, lambda: f"{text}, not {self.label(name)}")
+
+    def test_a_claim_is_labelled_with_its_container(self):
+        name, other = self.claim(), self.claim(pods=("pod-2",))
+        self.kubelet.must_prepare(name)  # the kubelet makes the container afterwards
+        self.kubelet.must_prepare(other)
+        self.assertIsNone(self.label(name))
+        self.kubelet.containers[("default", "pod-1", "main")] = [name]
+        self.wait_for_label(name, "main")
+        self.assertEqual(self.claims()[f"k8s-{name['uid']}"]["labels"]["pod"], "pod-1")
+        self.assertIsNone(self.label(other))
+        expected = {"label_container": "main", "label_pod": "pod-1", "label_namespace": "default"}
+
+        def infos() -> dict[str, dict[str, str]]:
+            return {labels["claim"]: labels for labels, _ in series(scrape(self.daemon), "xpud_claim_info")}
+        wait_until(lambda: expected.items() <= infos()[f"k8s-{name['uid']}"].items(), 10, lambda: str(infos()))
+        self.assertNotIn("label_container", infos()[f"k8s-{other['uid']}"])
+        self.kubelet.must_prepare(name)  # the same call again does not take the label away
+        self.assertEqual(self.label(name), "main")
+        self.reconcile()
+        self.kubelet.containers[("default", "pod-2", "side")] = [other]
+        self.wait_for_label(other, "side")
+        self.assertEqual(self.label(name), "main")
+        self.assertNotIn('xpud_agent_corrections_total', str(self.agent.metrics()))
+
+    def test_several_containers_and_pods_are_all_named(self):
+        name, shared = self.claim(), self.claim(pods=("pod-1", "pod-2"))
+        self.kubelet.containers = {("default", "pod-1", "worker"): [name, shared], ("default", "pod-1", "main"): [name], ("default", "pod-2", "main"): [shared]}
+        self.kubelet.must_prepare(name)
+        self.kubelet.must_prepare(shared)
+        self.wait_for_label(name, "main,worker")
+        self.wait_for_label(shared, "pod-1/worker,pod-2/main")
+
+    def test_a_claim_of_the_same_name_has_its_own_label(self):
+        first = self.claim(name="part")
+        self.kubelet.must_prepare(first)
+        self.kubelet.containers = {("default", "pod-1", "main"): [first]}
+        self.wait_for_label(first, "main")
+        self.kubelet.unprepare(first)
+        self.api.remove("resourceclaims", "part", "default")
+        second = self.claim(name="part", pods=("pod-2",))
+        looks = self.kubelet.looks
+        self.kubelet.must_prepare(second)
+        wait_until(lambda: self.kubelet.looks > looks + 1, 10, "two looks")
+        self.assertIsNone(self.label(second))
+
+    def test_the_label_outlives_the_agent_and_the_daemons_claims(self):
+        name = self.claim()
+        self.kubelet.must_prepare(name)
+        self.kubelet.containers = {("default", "pod-1", "main"): [name]}
+        self.wait_for_label(name, "main")
+        self.kubelet.end_containers()
+        self.agent.stop(signal.SIGKILL)
+        self.agent.start()
+        self.kubelet.restart()
+        self.kubelet.find_drivers()
+        wait_until(lambda: self.agent.readiness()[0] == 200, 20, lambda: self.agent.readiness()[1])
+        self.assertEqual(self.label(name), "main")
+        self.daemon.ask("claim", "delete", f"k8s-{name['uid']}")
+        self.reconcile()
+        wait_until(self.claims, 10, "the claim is there again")
+        self.assertEqual(self.label(name), "main")
+
+    def test_looks_end_when_nothing_is_missing(self):
+        name = self.claim()
+        self.kubelet.containers = {("default", "pod-1", "main"): [name]}
+        self.kubelet.must_prepare(name)
+        self.wait_for_label(name, "main")
+        looks = self.kubelet.looks
+        other = self.claim(pods=("pod-2",))
+        self.kubelet.must_prepare(other)
+        wait_until(lambda: self.kubelet.looks == looks + 2, 10, "a second look, because the other claim has no container yet")
+        self.kubelet.unprepare(other)
+        wait_until(lambda: self.kubelet.looks == looks + 3, 10, "the look that finds nothing missing")
+        time.sleep(3)  # the next one would have come after 2 s
+        self.assertEqual(self.kubelet.looks, looks + 3)
+
+    def test_a_kubelet_that_lists_nothing_disturbs_nothing(self):
+        self.kubelet.end_containers()
+        name = self.claim()
+        self.kubelet.must_prepare(name)
+        wait_until(lambda: "containers_unknown" in self.agent.log.read_text(), 10, "a look")
+        self.reconcile()
+        wait_until(lambda: self.agent.readiness()[0] == 200, 20, lambda: self.agent.readiness()[1])
+        self.assertIsNone(self.label(name))
+        self.kubelet.containers = {("default", "pod-1", "main"): [name]}
+        self.kubelet.serve_containers()
+        self.reconcile()
+        self.wait_for_label(name, "main")
+        self.kubelet.unprepare(name)
+        self.expect_nothing_left()
 
 
 class RecoveryTest(Dra):

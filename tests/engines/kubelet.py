@@ -38,6 +38,17 @@ class Driver:
         self.channel.close()
 
 
+def serve(socket: pathlib.Path, service: str, methods: dict) -> grpc.Server:
+    """Serves a service of the kubelet. `methods`: handler, request and reply by name."""
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(8), options=[("grpc.use_local_subchannel_pool", 1)])
+    handlers = {name: grpc.unary_unary_rpc_method_handler(handle, request.decode, reply.encode) for name, (handle, request, reply) in methods.items()}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    if not server.add_insecure_port(f"unix:{socket}"):
+        raise RuntimeError(f"cannot listen at {socket}")
+    server.start()
+    return server
+
+
 class Kubelet:
     """`root`: what is /var/lib/kubelet on a node; `cdi`: what is /var/run/cdi."""
 
@@ -48,6 +59,9 @@ class Kubelet:
         cdi.mkdir(parents=True, exist_ok=True)
         self.drivers: dict[str, Driver] = {}
         self.prepared: dict[str, list[str]] = {}  # CDI ids by uid: what a kubelet remembers, also after a reboot
+        self.containers: dict[tuple[str, str, str], list[dict]] = {}  # claims by namespace, pod and container
+        self.looks = 0  # at the containers
+        self._pods: grpc.Server | None = None
 
     # ---- registration
 
@@ -92,6 +106,30 @@ class Kubelet:
     @property
     def driver(self) -> Driver:
         return self.drivers["xpud.dev"]
+
+    # ---- which containers have which claims
+
+    def serve_containers(self) -> None:
+        (self.root / "pod-resources").mkdir(exist_ok=True)
+        self._pods = serve(self.root / "pod-resources/kubelet.sock", "v1.PodResourcesLister", {"List": (self._list, wire.EMPTY, wire.POD_RESOURCES)})
+
+    def end_containers(self) -> None:
+        if self._pods:
+            self._pods.stop(0).wait()
+            self._pods = None
+
+    def _list(self, _: dict, context) -> dict:
+        self.looks += 1
+        # A real kubelet lists pods without devices and the claims of other drivers, too.
+        other = {"claim_name": "other", "claim_namespace": "default", "claim_resources": [
+            {"cdi_devices": [{"name": "example.com/claim=1"}], "driver_name": "example.com", "pool_name": "node-1", "device_name": "xpud-0"},
+            {"driver_name": "example.com", "device_name": "no-cdi-device"}]}
+        pods = [{"name": pod, "namespace": namespace, "containers": [{"name": container, "cpu_ids": [1, 2], "dynamic_resources": [other, *(
+            {"claim_name": claim["name"], "claim_namespace": claim["namespace"], "claim_resources": [
+                {"cdi_devices": [{"name": each} for each in self.prepared[claim["uid"]]], "driver_name": "xpud.dev", "pool_name": "node-1",
+                 "device_name": "xpud-0", "share_id": "1"}]}
+            for claim in claims if claim["uid"] in self.prepared)]}]} for (namespace, pod, container), claims in list(self.containers.items())]
+        return {"pod_resources": [*pods, {"name": "without", "namespace": "default", "containers": [{"name": "any"}]}]}
 
     # ---- claims
 

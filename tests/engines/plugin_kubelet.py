@@ -1,7 +1,6 @@
 """The part of a kubelet that speaks with device plugins: it registers them, listens to their devices, gives devices to containers, and tells
 which containers have which (PodResources). What it does comes from Kubernetes' documentation and API."""
 
-import concurrent.futures
 import os
 import pathlib
 import subprocess
@@ -10,7 +9,7 @@ import time
 
 import grpc
 import wire
-from kubelet import Kubelet
+from kubelet import Kubelet, serve
 
 RESOURCE = "xpud.dev/slot"
 MIN_AGE = 120  # seconds: a kubelet that seems to run for so long knows its pods
@@ -104,13 +103,7 @@ class PluginKubelet:
         os.utime(socket, (made, made))
 
     def _serve(self, socket: pathlib.Path, service: str, methods: dict) -> None:
-        server = grpc.server(concurrent.futures.ThreadPoolExecutor(8), options=[("grpc.use_local_subchannel_pool", 1)])
-        handlers = {name: grpc.unary_unary_rpc_method_handler(handle, request.decode, reply.encode) for name, (handle, request, reply) in methods.items()}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        if not server.add_insecure_port(f"unix:{socket}"):
-            raise RuntimeError(f"cannot listen at {socket}")
-        server.start()
-        self._servers.append(server)
+        self._servers.append(serve(socket, service, methods))
 
     def stop(self) -> None:
         for server in self._servers:

@@ -64,6 +64,8 @@ class ShareTest(SlurmTest):
         self.slurm.wait_for(job, "COMPLETED")
         self.assertEqual(self.slurm.output(job), "refused No such file or directory\n")
         self.assertEqual(self.claims(), {})
+        counts = {name: value for name, value in self.agent.metrics().items() if name.startswith("xpud_agent_claims")}
+        self.assertEqual(counts, {'xpud_agent_claims{engine="grants"}': 0, 'xpud_agent_claims{engine="slurm"}': 0})
 
     def test_each_task_of_an_array_has_its_claim(self):
         array = self.slurm.submit("sleep 300", "--gres=xpud:10", "--array=3-5", "--xpud-class=batch")

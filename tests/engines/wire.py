@@ -133,5 +133,8 @@ ALLOCATED = Schema(container_responses=(1, [Schema(envs=(1, {str: STRING}), moun
 
 # ---- which containers have which devices, v1
 CONTAINER_DEVICES = Schema(resource_name=(1, STRING), device_ids=(2, [STRING]), topology=(3, NUMA))
-CONTAINER_RESOURCES = Schema(name=(1, STRING), devices=(2, [CONTAINER_DEVICES]), cpu_ids=(3, [INT]))
+CDI_DEVICE = Schema(name=(1, STRING))
+CLAIM_RESOURCE = Schema(cdi_devices=(1, [CDI_DEVICE]), driver_name=(2, STRING), pool_name=(3, STRING), device_name=(4, STRING), share_id=(5, STRING))
+DYNAMIC_RESOURCE = Schema(claim_name=(2, STRING), claim_namespace=(3, STRING), claim_resources=(4, [CLAIM_RESOURCE]))
+CONTAINER_RESOURCES = Schema(name=(1, STRING), devices=(2, [CONTAINER_DEVICES]), cpu_ids=(3, [INT]), dynamic_resources=(5, [DYNAMIC_RESOURCE]))
 POD_RESOURCES = Schema(pod_resources=(1, [Schema(name=(1, STRING), namespace=(2, STRING), containers=(3, [CONTAINER_RESOURCES]))]))

@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "daemon/tenant/claim.h"
+#include "deploy/agent/core/claim_part.h"
 #include "deploy/agent/grants/budget.h"
 #include "deploy/agent/grants/request.h"
 #include "proto/base/check.h"
 #include "proto/base/text.h"
 #include "tests/fuzz/bytes.h"
+#include "tests/fuzz/claim.h"
 
 namespace xpud::fuzz {
 namespace {
@@ -24,24 +26,6 @@ void CheckRefusal(const absl::Status& status) {
   XPUD_CHECK(absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status));
   const std::string text(status.message());
   XPUD_CHECK(!text.empty() && PrintableText(text) == text);
-}
-
-// What the daemon makes of a claim's message.
-Claim Read(const v1::Claim& message) {
-  Claim claim;
-  claim.key = message.key();
-  claim.devices.assign(message.devices().begin(), message.devices().end());
-  if (claim.devices.empty()) claim.devices = {0};
-  const auto priority = PriorityClassOf(message.class_());
-  XPUD_CHECK(priority.has_value());
-  claim.time.priority = *priority;
-  claim.time.weight = message.weight();
-  claim.time.least = message.time_least();
-  claim.memory_least = message.memory_least_bytes();
-  if (message.has_memory_most_bytes()) claim.memory_most = message.memory_most_bytes();
-  claim.labels.insert(message.labels().begin(), message.labels().end());
-  claim.lifetime_ms = message.lifetime_ms();
-  return claim;
 }
 
 void Request(Bytes& input) {
@@ -59,7 +43,8 @@ void Request(Bytes& input) {
   if (request.until_caller_ends()) process = {.pid = 7, .started = "boot-1"};
   const std::string key = agent::KeyOf(kUid, request.name());
   const v1::Claim claim = agent::ClaimOf(request, key, kUid, process);
-  XPUD_CHECK(CheckClaim(Read(claim), size_t{UINT32_MAX} + 1).ok());  // a daemon with these devices takes it
+  CheckTaken(claim);
+  XPUD_CHECK(agent::RankOf(claim.class_()).has_value());
   XPUD_CHECK(agent::OwnerOf(key) == kUid && claim.labels().at("uid") == std::to_string(kUid));
   XPUD_CHECK(claim.labels().at("engine") == agent::kGrantsEngine);
   XPUD_CHECK(agent::ProcessOf(claim) == process && claim.lifetime_ms() != 0);

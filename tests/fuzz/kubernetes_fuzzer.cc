@@ -6,7 +6,6 @@
 #include <map>
 #include <string>
 
-#include "daemon/tenant/claim.h"
 #include "deploy/agent/kubernetes/cdi_files.h"
 #include "deploy/agent/kubernetes/json.h"
 #include "deploy/agent/kubernetes/names.h"
@@ -14,13 +13,12 @@
 #include "deploy/agent/kubernetes/resource_claim.h"
 #include "proto/base/check.h"
 #include "tests/fuzz/bytes.h"
+#include "tests/fuzz/claim.h"
 
 namespace xpud::fuzz {
 namespace {
 
 using namespace agent::kubernetes;
-
-constexpr size_t kDevices = size_t{1} << 32;  // indices are checked against the inventory, not here
 
 // An accepted claim must be one that the daemon takes.
 void ReadClaim(std::string_view text) {
@@ -32,18 +30,7 @@ void ReadClaim(std::string_view text) {
     return;
   }
   const v1::Claim claim = ClaimOf(*read);
-  Claim wanted;
-  wanted.key = claim.key();
-  wanted.devices.assign(claim.devices().begin(), claim.devices().end());
-  wanted.time.weight = claim.weight();
-  wanted.time.least = claim.time_least();
-  wanted.time.most = claim.time_most() == 0 ? TimeGrant::kWhole : claim.time_most();
-  wanted.memory_least = claim.memory_least_bytes();
-  wanted.memory_most = claim.memory_most_bytes();
-  if (claim.has_sessions_most()) wanted.sessions_most = claim.sessions_most();
-  wanted.labels.insert(claim.labels().begin(), claim.labels().end());
-  XPUD_CHECK(CheckClaim(wanted, kDevices).ok());
-  XPUD_CHECK(claim.class_().empty() || PriorityClassOf(claim.class_()));
+  CheckTaken(claim);
   XPUD_CHECK(claim.time_least() == 95 * claim.weight());
 }
 

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/tenant/claim.h"
 #include "deploy/agent/core/claim_part.h"
 #include "deploy/agent/slurm/job_claim.h"
 #include "deploy/agent/slurm/jobs.h"
@@ -18,6 +17,7 @@
 #include "proto/base/check.h"
 #include "proto/base/text.h"
 #include "tests/fuzz/bytes.h"
+#include "tests/fuzz/claim.h"
 
 namespace xpud::fuzz {
 namespace {
@@ -27,30 +27,15 @@ using namespace agent::slurm;
 constexpr uint32_t kJob = 17;
 constexpr char kNode[] = "a1";
 
-// What the daemon makes of a claim's message.
-Claim Read(const v1::Claim& message) {
-  Claim claim;
-  claim.key = message.key();
-  claim.devices = {0};
-  const auto priority = PriorityClassOf(message.class_());
-  XPUD_CHECK(priority.has_value());
-  claim.time.priority = *priority;
-  claim.time.weight = message.weight();
-  claim.time.least = message.time_least();
-  claim.memory_least = message.memory_least_bytes();
-  if (message.has_memory_most_bytes()) claim.memory_most = message.memory_most_bytes();
-  claim.labels.insert(message.labels().begin(), message.labels().end());
-  return claim;
-}
-
 void Request(const Job& job, const xpud::slurm::v1::BeginRequest& request, const Limits& limits) {
   std::vector<std::string> warnings;
   const v1::Claim claim = ClaimOf(job, request, limits, warnings);
   XPUD_CHECK(JobOf(claim.key()) == request.job_id());
   XPUD_CHECK(claim.weight() == job.share);
+  XPUD_CHECK(agent::RankOf(claim.class_()).has_value());
   XPUD_CHECK(agent::RankOf(claim.class_()) >= agent::RankOf(limits.best_class));
   if (limits.memory_per_share) XPUD_CHECK(claim.memory_least_bytes() / job.share <= *limits.memory_per_share);
-  XPUD_CHECK(CheckClaim(Read(claim), 1).ok());  // the daemon takes it
+  CheckTaken(claim, 1);
   for (const std::string& warning : warnings)
     XPUD_CHECK(!warning.empty() && PrintableText(warning) == warning);
 }

@@ -35,7 +35,7 @@ SANITIZER_OPTIONS = {
 
 
 def sources() -> list[str]:
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.cc", "*.h"], cwd=ROOT, check=True,
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.cc", "*.c", "*.h"], cwd=ROOT, check=True,
                             capture_output=True, text=True).stdout.split()
     return [path for path in listed if (ROOT / path).exists()]
 

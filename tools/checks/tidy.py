@@ -23,7 +23,10 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / "
 # Sources that preset release does not compile: planted faults, one of which clang-tidy must find, and a program that needs an installed xpud.
 NOT_COMPILED = ("tests/planted/", "tests/package/")
 AT_ONCE = 12
-PLANTED, FAULT = ROOT / "tests/planted/use_after_move.cc", "bugprone-use-after-move"
+PLANTED = {ROOT / "tests/planted/use_after_move.cc": "bugprone-use-after-move", ROOT / "tests/planted/lost_memory.c": "bugprone-suspicious-realloc-usage"}
+STANDARDS = {".cc": "-std=c++20", ".c": "-std=c23"}  # of planted faults
+CLEAN = {".cc": ROOT / "proto/base/text.cc", ".c": ROOT / "kernels/compiler/soft_double.c"}  # checked together with these
+COMPILERS = {".cc": "clang++-22", ".c": "clang-22"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Unit:
     @classmethod
     def of(cls, entry: dict) -> "Unit":
         words = shlex.split(entry["command"])
-        compiler = next(i for i, word in enumerate(words) if "clang++" in word)  # after ccache
+        compiler = next(i for i, word in enumerate(words) if pathlib.Path(word).name.startswith("clang"))  # after ccache
         out = words.index("-o")
         flags = words[compiler + 1:out] + words[out + 2:]
         return cls(pathlib.Path(entry["file"]), entry["directory"],
@@ -73,7 +76,7 @@ def fingerprint(unit: Unit, text: str) -> str:
 def mark_of(unit: Unit) -> pathlib.Path:
     """Returns the file that marks a source as clean."""
     # The preprocessed source with its comments, because NOLINT is in them.
-    preprocessed = unit.run("clang++-22", *unit.flags, "-E", "-C", "-P", unit.source)
+    preprocessed = unit.run(COMPILERS[unit.source.suffix], *unit.flags, "-E", "-C", "-P", unit.source)
     return CACHE / fingerprint(unit, preprocessed.stdout)
 
 
@@ -83,7 +86,7 @@ def complaint(units: list[Unit]) -> str:
     if len(units) == 1:
         result = first.run("clang-tidy-22", "--quiet", first.source, "--", *first.flags)
     else:
-        with tempfile.NamedTemporaryFile("w", suffix=".cc") as together:
+        with tempfile.NamedTemporaryFile("w", suffix=first.source.suffix) as together:
             together.writelines(f'#include "{unit.source}"  // NOLINT(bugprone-suspicious-include)\n' for unit in units)
             together.flush()
             result = first.run("clang-tidy-22", "--quiet", f"--config-file={ROOT}/.clang-tidy", together.name, "--", *first.flags, "-w")
@@ -110,7 +113,7 @@ def complaints(marked: list[tuple[Unit, pathlib.Path]]) -> list[str]:
 def batches(marked: list[tuple[Unit, pathlib.Path]]) -> list[list[tuple[Unit, pathlib.Path]]]:
     alike = collections.defaultdict(list)
     for unit, mark in marked:
-        alike[unit.folder, unit.flags].append((unit, mark))
+        alike[unit.folder, unit.flags, unit.source.suffix].append((unit, mark))
     counts = {key: -(-len(group) // AT_ONCE) for key, group in alike.items()}
     # Sources of one folder are most likely to share names, so they go to different batches.
     return [group[at::counts[key]] for key, group in alike.items() for at in range(counts[key])]
@@ -118,15 +121,15 @@ def batches(marked: list[tuple[Unit, pathlib.Path]]) -> list[list[tuple[Unit, pa
 
 def run(log: Log, paths: list[str], jobs: int) -> None:
     """Checks every source among `paths`, and the headers that they include."""
-    sources = {ROOT / path for path in paths if path.endswith(".cc") and not path.startswith(NOT_COMPILED)}
-    compiled = [entry for entry in json.loads(DATABASE.read_text()) if entry["file"].endswith(".cc")]  # deploy/slurm has a C source
-    units = [unit for unit in map(Unit.of, compiled) if unit.source in sources]
+    sources = {ROOT / path for path in paths if path.endswith(tuple(COMPILERS)) and not path.startswith(NOT_COMPILED)}
+    units = [unit for unit in map(Unit.of, json.loads(DATABASE.read_text())) if unit.source in sources]
     if missed := sources - {unit.source for unit in units}:
         raise StageFailed(f"preset release does not compile {', '.join(str(path.relative_to(ROOT)) for path in sorted(missed))}")
-    planted = Unit(PLANTED, str(ROOT), ("-std=c++20", f"-I{ROOT}"))
-    for together in ([planted], [dataclasses.replace(planted, source=ROOT / "proto/base/text.cc"), planted]):
-        if FAULT not in complaint(together):
-            raise StageFailed(f"clang-tidy does not find {FAULT} in {PLANTED.name}")
+    for path, fault in PLANTED.items():
+        planted = Unit(path, str(ROOT), (STANDARDS[path.suffix], f"-I{ROOT}"))
+        for together in ([planted], [dataclasses.replace(planted, source=CLEAN[path.suffix]), planted]):
+            if fault not in complaint(together):
+                raise StageFailed(f"clang-tidy does not find {fault} in {path.name}")
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         new = [(unit, mark) for unit, mark in zip(units, pool.map(mark_of, units)) if not mark.exists()]
         found = [text for texts in pool.map(complaints, batches(new)) for text in texts]

@@ -96,7 +96,7 @@ RULES = (
     Rule("deploy/agent/kubernetes/", ("deploy/agent/core/", "deploy/agent/kubernetes/", "deploy/agent/kubelet/", "proto/"), ("gRPC", "spdlog", "libcurl", "nlohmann/json")),
     Rule("deploy/agent/slurm/", ("deploy/agent/core/", "deploy/agent/grants/", "deploy/agent/slurm/", "daemon/config/byte_size.h", "sdk/control/", "proto/"), ("gRPC", "spdlog")),
     # Programs that Slurm runs, and its plugin.
-    Rule("deploy/slurm/", ("deploy/agent/core/files.h", "deploy/agent/slurm/", "proto/"), ("gRPC", "Slurm")),
+    Rule("deploy/slurm/", ("deploy/agent/core/files.h", "deploy/agent/grants/local_socket.h", "deploy/agent/slurm/", "proto/"), ("gRPC", "Slurm")),
     Rule("tools/", ("sdk/client/", "sdk/control/", "xpud/", "proto/", "tools/", "daemon/config/", *AGENT), ("gRPC",)),
     Rule("tests/fuzz/", ("proto/", "sdk/client/", "kernels/", "drivers/", "daemon/", "deploy/agent/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),
     Rule("tests/engines/", ("deploy/agent/", "proto/", "sdk/", "xpud/", "tests/"), ("gRPC",)),

@@ -95,8 +95,8 @@ std::string Read(const Invocation& invocation, Wishes& wishes) {
 
 std::string Reason(const absl::Status& status) { return PrintableText(std::string(status.message())); }
 
-// Asks until there is a grant, a refusal that stays, or no time left. An agent does not say when a part
-// becomes free, so it is asked again.
+// Asks until there is a grant, a refusal that stays, or no time left. It asks again instead of waiting in a
+// call, because a user has few connections, and other processes need them to renew and return their grants.
 AgentGrant::Taken TakeOrWait(const Wishes& wishes) {
   AgentGrant::Taken taken = AgentGrant::Take(wishes.socket, wishes.request);
   bool is_first = true;

@@ -10,24 +10,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "deploy/agent/core/claim_part.h"
+#include "deploy/agent/kubernetes/container_labels.h"
 #include "proto/base/status_macros.h"
-#include "proto/base/text.h"
 
 namespace xpud::agent::kubernetes {
 namespace {
 
-constexpr char kSlotsLabel[] = "slots", kPodLabel[] = "pod";
-constexpr size_t kMaxLabel = 253;
 constexpr std::chrono::milliseconds kListPause{200};
 
 // Held while slots change owners, so that an Allocate and a reconciliation do not act on one claim at once.
 // It is no claim's key, because those are longer.
 constexpr char kAllSlots[] = "dp-slots";
-
-// Nothing if the label is not as this agent writes it.
-SlotSet SlotsOf(const v1::Claim& claim) {
-  return ReadSlotsText(LabelOf(claim, kSlotsLabel)).value_or(SlotSet());
-}
 
 bool Overlap(const SlotSet& left, const SlotSet& right) {
   return std::ranges::any_of(left, [&](const Slot& slot) { return right.contains(slot); });
@@ -84,19 +77,6 @@ absl::StatusOr<std::vector<v1::Claim>> DevicePlugin::ListPatiently() {
   }
 }
 
-absl::StatusOr<v1::Claim> DevicePlugin::ClaimFor(const SlotSet& slots, const Inventory& inventory) const {
-  ASSIGN_OR_RETURN(v1::Claim claim, PartOf(slots, inventory, parts_.slots));
-  const std::string text = SlotsText(slots);
-  if (text.size() > kMaxLabel) {
-    return absl::InvalidArgumentError(absl::StrCat(slots.size(),
-                                                   " slots are too scattered: a label with them has ",
-                                                   text.size(), " bytes; it may have ", kMaxLabel));
-  }
-  (*claim.mutable_labels())[kEngineLabel] = kDevicePluginEngine;
-  (*claim.mutable_labels())[kSlotsLabel] = text;
-  return claim;
-}
-
 absl::StatusOr<std::string> DevicePlugin::Make(const v1::Claim& wanted) {
   v1::Claim claim = wanted;
   claim.set_key(NewKey(SlotsOf(claim)));
@@ -130,7 +110,7 @@ absl::StatusOr<std::vector<std::string>> DevicePlugin::Allocate(const std::vecto
   ASSIGN_OR_RETURN(const Inventory inventory, Devices());
   std::vector<v1::Claim> wanted;
   for (const SlotSet& slots : containers) {
-    ASSIGN_OR_RETURN(v1::Claim claim, ClaimFor(slots, inventory));
+    ASSIGN_OR_RETURN(v1::Claim claim, ClaimOf(slots, inventory, parts_.slots));
     wanted.push_back(std::move(claim));
   }
   ASSIGN_OR_RETURN(const ClaimKeeper::Hold all_slots, parts_.keeper->Acquire(kAllSlots));
@@ -154,10 +134,8 @@ absl::Status DevicePlugin::Delete(const std::string& key) {
 
 absl::Status DevicePlugin::SetLabels(const v1::Claim& claim, const ContainerSlots& container) {
   v1::Claim changed = WithoutAnswers(claim);
-  auto& labels = *changed.mutable_labels();
-  labels["namespace"] = PrintableText(container.name_space, kMaxLabel);
-  labels[kPodLabel] = PrintableText(container.pod, kMaxLabel);
-  labels["container"] = PrintableText(container.container, kMaxLabel);
+  SetContainer(changed, container);
+  const auto& labels = changed.labels();
   if (std::ranges::all_of(
           labels, [&](const auto& label) { return LabelOf(claim, label.first.c_str()) == label.second; }))
     return absl::OkStatus();
@@ -166,7 +144,8 @@ absl::Status DevicePlugin::SetLabels(const v1::Claim& claim, const ContainerSlot
   if (absl::IsNotFound(made.status())) return absl::OkStatus();  // deleted since the list was read
   RETURN_IF_ERROR(made.status());
   spdlog::info("labelled engine=device-plugin claim={} slots={} pod={}/{} container={}", claim.key(),
-               LabelOf(claim, kSlotsLabel), labels["namespace"], labels[kPodLabel], labels["container"]);
+               SlotsText(container.slots), labels.at(kNamespaceLabel), labels.at(kPodLabel),
+               labels.at(kContainerLabel));
   const MutexLock lock(mutex_);
   known_[claim.key()] = {*made, std::nullopt};
   return absl::OkStatus();
@@ -190,7 +169,7 @@ absl::Status DevicePlugin::Miss(const v1::Claim& claim, Clock::time_point look) 
     if (look - *since < kMinBetweenLooks || claim.sessions() != 0) return absl::OkStatus();
   }
   spdlog::info("removed engine=device-plugin claim={} slots={} reason=\"no container has its slots\"",
-               claim.key(), PrintableText(LabelOf(claim, kSlotsLabel), kMaxLabel));
+               claim.key(), SlotsText(SlotsOf(claim)));
   parts_.keeper->counters().AddCorrection(kDevicePluginEngine, "claim_deleted");
   return Delete(claim.key());
 }

@@ -39,7 +39,7 @@ class DevicePlugin final : public Engine {
   // their /run/xpud. An older claim with one of the slots is deleted: the kubelet gives a slot only after its
   // container has ended. But a claim of just these slots whose container is not known yet is returned again,
   // because an init container and the pod's other containers may have the same slots, and calls may be
-  // repeated. Returns what PartOf says, ResourceExhausted with the sums if the daemon cannot guarantee it,
+  // repeated. Returns what ClaimOf says, ResourceExhausted with the sums if the daemon cannot guarantee it,
   // and Unavailable or DeadlineExceeded while the daemon does not answer. Blocks.
   absl::StatusOr<std::vector<std::string>> Allocate(const std::vector<SlotSet>& containers);
 
@@ -65,7 +65,6 @@ class DevicePlugin final : public Engine {
   absl::StatusOr<Inventory> Devices() const;
   // The engine's claims. Tries again for ClaimKeeper::kPatience: the kubelet does not repeat an Allocate.
   absl::StatusOr<std::vector<v1::Claim>> ListPatiently();
-  absl::StatusOr<v1::Claim> ClaimFor(const SlotSet& slots, const Inventory& inventory) const;
   // REQUIRES: all slots are held.
   absl::StatusOr<std::string> AllocateOne(const v1::Claim& wanted);
   absl::StatusOr<std::string> Make(const v1::Claim& wanted);

@@ -6,12 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "deploy/agent/kubelet/device_plugin.pb.h"
 #include "deploy/agent/kubernetes/names.h"
+#include "deploy/agent/kubernetes/slot_requests.h"
 #include "proto/base/status_macros.h"
-#include "proto/base/text.h"
 
 namespace xpud::agent::kubernetes {
 namespace {
@@ -21,19 +19,6 @@ namespace plugin = ::v1beta1;
 constexpr std::chrono::milliseconds kWatchPause{500};  // between two looks at whether the call goes on
 constexpr char kService[] = "/v1beta1.DevicePlugin/";
 constexpr char kMountedFolder[] = "/run/xpud";
-
-// Returns InvalidArgument if one of them is no slot's.
-template <typename Ids>
-absl::StatusOr<SlotSet> ReadIds(const Ids& ids) {
-  SlotSet slots;
-  for (const std::string& id : ids) {
-    const std::optional<Slot> slot = ReadSlotId(id);
-    if (!slot)
-      return absl::InvalidArgumentError(absl::StrCat("there is no slot \"", PrintableText(id, 80), "\""));
-    slots.insert(*slot);
-  }
-  return slots;
-}
 
 plugin::ListAndWatchResponse ListOf(const Inventory& inventory, uint32_t slots) {
   plugin::ListAndWatchResponse list;
@@ -49,29 +34,9 @@ plugin::ListAndWatchResponse ListOf(const Inventory& inventory, uint32_t slots) 
   return list;
 }
 
-absl::StatusOr<plugin::PreferredAllocationResponse> Prefer(
-    const plugin::PreferredAllocationRequest& request) {
-  plugin::PreferredAllocationResponse response;
-  for (const auto& container : request.container_requests()) {
-    ASSIGN_OR_RETURN(const SlotSet free, ReadIds(container.available_deviceids()));
-    ASSIGN_OR_RETURN(const SlotSet required, ReadIds(container.must_include_deviceids()));
-    if (container.allocation_size() < 0)
-      return absl::InvalidArgumentError(
-          absl::StrCat("a request for ", container.allocation_size(), " slots"));
-    auto& out = *response.add_container_responses();
-    for (const Slot& slot : PreferredSlots(free, required, static_cast<size_t>(container.allocation_size())))
-      out.add_deviceids(SlotId(slot));
-  }
-  return response;
-}
-
 absl::StatusOr<plugin::AllocateResponse> Allocate(DevicePlugin& owner,
                                                   const plugin::AllocateRequest& request) {
-  std::vector<SlotSet> containers;
-  for (const auto& container : request.container_requests()) {
-    ASSIGN_OR_RETURN(SlotSet slots, ReadIds(container.devices_ids()));
-    containers.push_back(std::move(slots));
-  }
+  ASSIGN_OR_RETURN(const std::vector<SlotSet> containers, SlotsOf(request));
   ASSIGN_OR_RETURN(const std::vector<std::string> doors, owner.Allocate(containers));
   plugin::AllocateResponse response;
   for (const std::string& door : doors) {
@@ -83,13 +48,6 @@ absl::StatusOr<plugin::AllocateResponse> Allocate(DevicePlugin& owner,
     mount.set_read_only(true);
   }
   return response;
-}
-
-std::string IdsText(const plugin::AllocateRequest& request) {
-  std::vector<std::string> ids;
-  for (const auto& container : request.container_requests())
-    ids.insert(ids.end(), container.devices_ids().begin(), container.devices_ids().end());
-  return PrintableText(absl::StrJoin(ids, ","), 320);
 }
 
 }  // namespace

@@ -44,8 +44,13 @@ absl::StatusOr<std::unique_ptr<Dra>> Dra::Create(Options options) {
                        .files = &dra->files_,
                        .tombstones = dra->tombstones_.get(),
                        .conditions = own.conditions,
+                       .containers = &dra->pod_resources_,
                        .node = own.node,
-                       .was_refused = [inventory = own.inventory] { inventory->Refresh(); }});
+                       .was_refused = [inventory = own.inventory] { inventory->Refresh(); },
+                       .was_prepared = [raw = dra.get()] { raw->containers_->Ask(); }});
+  ASSIGN_OR_RETURN(dra->containers_, ContainerWatch::Start([driver = dra->driver_.get()] {
+                     return driver->LabelContainers();
+                   }));
   return dra;
 }
 

@@ -13,9 +13,11 @@
 #include "deploy/agent/core/inventory_watch.h"
 #include "deploy/agent/kubernetes/api_server.h"
 #include "deploy/agent/kubernetes/cdi_files.h"
+#include "deploy/agent/kubernetes/container_watch.h"
 #include "deploy/agent/kubernetes/dra_driver.h"
 #include "deploy/agent/kubernetes/dra_server.h"
 #include "deploy/agent/kubernetes/interrupt.h"
+#include "deploy/agent/kubernetes/pod_resources.h"
 #include "deploy/agent/kubernetes/slice_publisher.h"
 #include "deploy/agent/kubernetes/tombstones.h"
 #include "proto/base/mutex.h"
@@ -51,7 +53,10 @@ class Dra {
 
  private:
   Dra(Options options, Interrupt end)
-      : options_(std::move(options)), files_(options_.cdi), end_(std::move(end)) {}
+      : options_(std::move(options)),
+        files_(options_.cdi),
+        pod_resources_(options_.kubelet),
+        end_(std::move(end)) {}
   // Returns FailedPrecondition while an agent of the other mode is there.
   absl::Status StartServer();
   // Starts the server as soon as no agent of the other mode is there.
@@ -59,10 +64,12 @@ class Dra {
 
   const Options options_;
   const CdiFiles files_;
+  const PodResources pod_resources_;
   std::unique_ptr<ApiServer> api_server_;
   std::unique_ptr<Tombstones> tombstones_;
   std::unique_ptr<SlicePublisher> publisher_;
   std::unique_ptr<DraDriver> driver_;
+  std::unique_ptr<ContainerWatch> containers_;
   const Interrupt end_;
   Mutex mutex_;
   bool serves_ ABSL_GUARDED_BY(mutex_) = false;

@@ -2,24 +2,19 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "deploy/agent/core/claim_part.h"
+#include "deploy/agent/kubernetes/container_labels.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
 
 namespace xpud::agent::kubernetes {
 namespace {
-
-absl::Status CheckName(const ClaimName& name) {
-  if (IsUid(name.uid) && IsObjectName(name.name_space) && IsObjectName(name.name)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "no ResourceClaim has the namespace \"", PrintableText(name.name_space, 80), "\", the name \"",
-      PrintableText(name.name, 80), "\" and the uid \"", PrintableText(name.uid, 80), "\""));
-}
 
 std::set<std::string> UidsOf(const std::vector<Allocation::Pod>& pods) {
   std::set<std::string> uids;
@@ -28,7 +23,7 @@ std::set<std::string> UidsOf(const std::vector<Allocation::Pod>& pods) {
 }
 
 ClaimName NameOf(const v1::Claim& claim) {
-  return {LabelOf(claim, "namespace"), LabelOf(claim, "claim_uid"), LabelOf(claim, "claim")};
+  return {LabelOf(claim, kNamespaceLabel), LabelOf(claim, "claim_uid"), LabelOf(claim, "claim")};
 }
 
 CdiClaim FileOf(const Allocation& allocation, const v1::Claim& claim) {
@@ -41,6 +36,14 @@ CdiClaim FileOf(const Allocation& allocation, const v1::Claim& claim) {
 }
 
 }  // namespace
+
+v1::Claim DraDriver::Labelled(const Allocation& allocation) const {
+  v1::Claim claim = ClaimOf(allocation);
+  const MutexLock lock(mutex_);
+  if (const auto found = containers_.find(allocation.uid); found != containers_.end())
+    (*claim.mutable_labels())[kContainerLabel] = found->second;
+  return claim;
+}
 
 absl::StatusOr<std::optional<Allocation>> DraDriver::Ask(const ClaimName& name) {
   const auto object = parts_.api_server->Get(ClaimPath(name.name_space, name.name));
@@ -62,7 +65,7 @@ absl::Status DraDriver::Write(const CdiClaim& file) {
 
 absl::StatusOr<DraDriver::Prepared> DraDriver::Make(const ClaimKeeper::Hold& hold,
                                                     const Allocation& allocation) {
-  const absl::StatusOr<v1::Claim> claim = parts_.keeper->Ensure(hold, ClaimOf(allocation));
+  const absl::StatusOr<v1::Claim> claim = parts_.keeper->Ensure(hold, Labelled(allocation));
   if (absl::IsResourceExhausted(claim.status())) parts_.was_refused();
   RETURN_IF_ERROR(claim.status());
   RETURN_IF_ERROR(Write(FileOf(allocation, *claim)));
@@ -70,7 +73,7 @@ absl::StatusOr<DraDriver::Prepared> DraDriver::Make(const ClaimKeeper::Hold& hol
 }
 
 absl::StatusOr<DraDriver::Prepared> DraDriver::Prepare(const ClaimName& name) {
-  RETURN_IF_ERROR(CheckName(name));
+  RETURN_IF_ERROR(CheckClaimName(name));
   ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, parts_.keeper->Acquire(KeyOf(name.uid)));
   ASSIGN_OR_RETURN(const Json object, parts_.api_server->Get(ClaimPath(name.name_space, name.name)));
   ASSIGN_OR_RETURN(const Allocation allocation, ReadAllocation(object, name.uid, parts_.node));
@@ -81,10 +84,15 @@ absl::StatusOr<DraDriver::Prepared> DraDriver::Prepare(const ClaimName& name) {
   }
   ASSIGN_OR_RETURN(Prepared prepared, Make(hold, allocation));
   RETURN_IF_ERROR(parts_.tombstones->Remove(name.uid));
+  parts_.was_prepared();
   return prepared;
 }
 
 absl::Status DraDriver::Remove(const ClaimKeeper::Hold& hold, const std::string& uid) {
+  {
+    const MutexLock lock(mutex_);
+    containers_.erase(uid);
+  }
   RETURN_IF_ERROR(parts_.files->Remove(uid));
   return parts_.keeper->Delete(hold, kEngineName);
 }
@@ -103,7 +111,7 @@ absl::Status DraDriver::Unprepare(const ClaimName& name) {
 // The lists were read before. What calls of the kubelet have changed since is known all the same: what they
 // removed has a tombstone, and what they made is found as it should be.
 absl::Status DraDriver::ReconcileOne(const ClaimName& name, const v1::Claim* claim, absl::Status& away) {
-  RETURN_IF_ERROR(CheckName(name));
+  RETURN_IF_ERROR(CheckClaimName(name));
   ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, parts_.keeper->Acquire(KeyOf(name.uid)));
   const absl::StatusOr<CdiClaim> file = parts_.files->Read(name.uid);
   Counters& counters = parts_.keeper->counters();
@@ -126,7 +134,7 @@ absl::Status DraDriver::ReconcileOne(const ClaimName& name, const v1::Claim* cla
     }
     return wanted.status();
   }
-  const v1::Claim right = ClaimOf(**wanted);
+  const v1::Claim right = Labelled(**wanted);
   if (claim != nullptr && IsAsWanted(*claim, right) && file.ok() && *file == FileOf(**wanted, *claim))
     return absl::OkStatus();
   if (claim == nullptr) counters.AddCorrection(kEngineName, "claim_made");
@@ -157,11 +165,16 @@ absl::Status DraDriver::Reconcile(const std::vector<v1::Claim>& claims) {
   std::map<std::string, Found> found;  // by uid
   for (const v1::Claim& claim : claims) {
     ClaimName name = NameOf(claim);
-    if (IsUid(name.uid) && KeyOf(name.uid) == claim.key())
+    if (IsUid(name.uid) && KeyOf(name.uid) == claim.key()) {
       found.emplace(name.uid, Found{name, &claim});
-    else
+      // What an earlier agent has found out.
+      const MutexLock lock(mutex_);
+      if (const std::string text = LabelOf(claim, kContainerLabel); !text.empty())
+        containers_.emplace(name.uid, text);
+    } else {
       spdlog::warn("ignored engine=kubernetes claim={} reason=\"its labels are not those of this agent\"",
                    claim.key());
+    }
   }
   absl::Status all;
   if (const auto files = parts_.files->List(); files.ok()) {
@@ -174,6 +187,56 @@ absl::Status DraDriver::Reconcile(const std::vector<v1::Claim>& claims) {
   }
   absl::Status away;  // why the API server does not answer: it is asked once, not for each claim
   for (const auto& [uid, each] : found) all.Update(ReconcileOne(each.name, each.claim, away));
+  if (!found.empty()) LabelContainers();
+  return all;
+}
+
+void DraDriver::NoteLook(const std::string& reason) {
+  const MutexLock lock(mutex_);
+  if (reason == look_reason_) return;
+  if (reason.empty())
+    spdlog::info("containers_known engine=kubernetes");
+  else
+    spdlog::info("containers_unknown engine=kubernetes reason=\"{}\"", reason);
+  look_reason_ = reason;
+}
+
+absl::Status DraDriver::SetContainer(const v1::Claim& listed, const std::string& text) {
+  if (LabelOf(listed, kContainerLabel) == text) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const ClaimKeeper::Hold hold, parts_.keeper->Acquire(listed.key()));
+  ASSIGN_OR_RETURN(const std::vector<v1::Claim> claims, parts_.keeper->List(kEngineName));
+  const auto now = std::ranges::find(claims, listed.key(), &v1::Claim::key);
+  if (now == claims.end()) return absl::OkStatus();  // it was unprepared meanwhile
+  v1::Claim changed;
+  changed.set_key(now->key());
+  *changed.mutable_labels() = now->labels();
+  (*changed.mutable_labels())[kContainerLabel] = text;
+  const auto made = parts_.keeper->Change(hold, changed, {"labels"});
+  if (absl::IsNotFound(made.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(made.status());
+  spdlog::info("labelled engine=kubernetes claim={} container={}", now->key(), text);
+  const MutexLock lock(mutex_);
+  containers_[LabelOf(*now, "claim_uid")] = text;
+  return absl::OkStatus();
+}
+
+bool DraDriver::LabelContainers() {
+  const auto claims = parts_.keeper->List(kEngineName);
+  if (!claims.ok()) return false;
+  const auto look = parts_.containers->List();
+  NoteLook(look.ok() ? "" : PrintableText(std::string(look.status().message()), 500));
+  if (!look.ok()) return false;
+  bool all = true;
+  for (const v1::Claim& claim : *claims) {
+    const auto found = look->claims.find(LabelOf(claim, "claim_uid"));
+    if (found == look->claims.end()) {
+      all = all && claim.labels().contains(kContainerLabel);
+    } else if (const absl::Status set = SetContainer(claim, ContainersText(found->second)); !set.ok()) {
+      spdlog::warn("not_labelled engine=kubernetes claim={} reason=\"{}\"", claim.key(),
+                   std::string(set.message()));
+      all = false;
+    }
+  }
   return all;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,15 +19,12 @@
 #include "deploy/agent/kubernetes/api_server.h"
 #include "deploy/agent/kubernetes/cdi_files.h"
 #include "deploy/agent/kubernetes/names.h"
+#include "deploy/agent/kubernetes/pod_resources.h"
 #include "deploy/agent/kubernetes/resource_claim.h"
 #include "deploy/agent/kubernetes/tombstones.h"
+#include "proto/base/mutex.h"
 
 namespace xpud::agent::kubernetes {
-
-// How the kubelet names a ResourceClaim.
-struct ClaimName {
-  std::string name_space, uid, name;
-};
 
 // The condition that CDI files can be written.
 inline constexpr char kCdiCondition[] = "cdi-folder";
@@ -39,8 +37,10 @@ class DraDriver final : public Engine {
     const CdiFiles* files;
     Tombstones* tombstones;
     Conditions* conditions;
+    const PodResources* containers;
     std::string node;
-    std::function<void()> was_refused;  // the daemon cannot guarantee what the slice promises
+    std::function<void()> was_refused;   // the daemon cannot guarantee what the slice promises
+    std::function<void()> was_prepared;  // the kubelet will know the claim's containers soon; must not block
   };
   struct Prepared {
     std::vector<Allocation::Result> devices;
@@ -55,6 +55,10 @@ class DraDriver final : public Engine {
   absl::StatusOr<Prepared> Prepare(const ClaimName& name);
   // Removes both. OK if there is none.
   absl::Status Unprepare(const ClaimName& name);
+
+  // Sets the label "container" of claims whose containers the kubelet lists. A claim that none of them has
+  // keeps its label. Returns whether each claim has one; a kubelet that does not answer is no error. Blocks.
+  bool LabelContainers();
 
   std::string_view name() const override { return kEngineName; }
   absl::Status Reconcile(const std::vector<v1::Claim>& claims) override;
@@ -72,8 +76,17 @@ class DraDriver final : public Engine {
   // `claim`: the daemon's; null if it has none. `away`: why the API server does not answer, which is set when
   // that is found; then it is not asked.
   absl::Status ReconcileOne(const ClaimName& name, const v1::Claim* claim, absl::Status& away);
+  // The claim of an allocation, with the label of its containers if they are known.
+  v1::Claim Labelled(const Allocation& allocation) const;
+  // Sets the label of the claim that the daemon has now, if there is one.
+  absl::Status SetContainer(const v1::Claim& listed, const std::string& text);
+  // Logs why the containers are not known, if that is new; empty: they are.
+  void NoteLook(const std::string& reason);
 
   const Parts parts_;
+  mutable Mutex mutex_;
+  std::map<std::string, std::string> containers_ ABSL_GUARDED_BY(mutex_);  // the labels, by uid of the claim
+  std::string look_reason_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace xpud::agent::kubernetes

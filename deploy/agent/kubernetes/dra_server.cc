@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "deploy/agent/kubelet/dra.pb.h"
 #include "deploy/agent/kubelet/health.pb.h"
 #include "deploy/agent/kubelet/registration.pb.h"
+#include "deploy/agent/kubernetes/dra_answers.h"
 #include "deploy/agent/kubernetes/kubelet_sockets.h"
 #include "deploy/agent/kubernetes/names.h"
 #include "proto/base/status_macros.h"
@@ -109,40 +109,15 @@ void DraServer::AddRegistration() {
 }
 
 void DraServer::AddClaims() {
-  const auto name_of = [](const dra::Claim& claim) {
-    return ClaimName{claim.namespace_(), claim.uid(), claim.name()};
+  const auto prepare = [this](const dra::NodePrepareResourcesRequest& request) {
+    return AnswerPrepare(request, [this](const ClaimName& name) {
+      return Measured(*parts_.counters, "prepare", name, [&] { return parts_.driver->Prepare(name); });
+    });
   };
-  const auto prepare = [this, name_of](const dra::NodePrepareResourcesRequest& request) {
-    dra::NodePrepareResourcesResponse response;
-    for (const dra::Claim& claim : request.claims()) {
-      const ClaimName name = name_of(claim);
-      const auto prepared =
-          Measured(*parts_.counters, "prepare", name, [&] { return parts_.driver->Prepare(name); });
-      dra::NodePrepareResourceResponse& out = (*response.mutable_claims())[claim.uid()];
-      if (!prepared.ok()) {
-        out.set_error(std::string(prepared.status().message()));
-        continue;
-      }
-      for (const Allocation::Result& result : prepared->devices) {
-        dra::Device& device = *out.add_devices();
-        device.add_request_names(result.request);
-        device.set_pool_name(result.pool);
-        device.set_device_name(result.device);
-        device.add_cdi_device_ids(prepared->cdi_id);
-      }
-    }
-    return response;
-  };
-  const auto unprepare = [this, name_of](const dra::NodeUnprepareResourcesRequest& request) {
-    dra::NodeUnprepareResourcesResponse response;
-    for (const dra::Claim& claim : request.claims()) {
-      const ClaimName name = name_of(claim);
-      const absl::Status status =
-          Measured(*parts_.counters, "unprepare", name, [&] { return parts_.driver->Unprepare(name); });
-      dra::NodeUnprepareResourceResponse& out = (*response.mutable_claims())[claim.uid()];
-      if (!status.ok()) out.set_error(std::string(status.message()));
-    }
-    return response;
+  const auto unprepare = [this](const dra::NodeUnprepareResourcesRequest& request) {
+    return AnswerUnprepare(request, [this](const ClaimName& name) {
+      return Measured(*parts_.counters, "unprepare", name, [&] { return parts_.driver->Unprepare(name); });
+    });
   };
   for (const char* version : kDraVersions) {
     const std::string service = absl::StrCat("/k8s.io.kubelet.pkg.apis.dra.", version, ".DRAPlugin/");

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "proto/base/text.h"
 
 namespace xpud::agent::kubernetes {
 namespace {
@@ -27,6 +28,13 @@ bool IsObjectName(std::string_view text) {
   if (text.size() > kMaxObjectName) return false;
   const std::vector<std::string> parts = absl::StrSplit(View(text), '.');
   return std::ranges::all_of(parts, IsPart);
+}
+
+absl::Status CheckClaimName(const ClaimName& name) {
+  if (IsUid(name.uid) && IsObjectName(name.name_space) && IsObjectName(name.name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no ResourceClaim has the namespace \"", PrintableText(name.name_space, 80), "\", the name \"",
+      PrintableText(name.name, 80), "\" and the uid \"", PrintableText(name.uid, 80), "\""));
 }
 
 std::string KeyOf(std::string_view uid) { return absl::StrCat("k8s-", View(uid)); }

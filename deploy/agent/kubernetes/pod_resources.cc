@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "deploy/agent/kubelet/pod_resources.grpc.pb.h"
-#include "deploy/agent/kubelet/pod_resources.pb.h"
+#include "deploy/agent/kubernetes/cdi_files.h"
 #include "deploy/agent/kubernetes/kubelet_call.h"
 #include "deploy/agent/kubernetes/names.h"
 #include "proto/base/status_macros.h"
@@ -39,26 +39,44 @@ SlotSet SlotsOf(const kubelet::ContainerResources& container) {
   return slots;
 }
 
+// The uids of the container's claims. A CDI device's name has it, also if another claim has the name again.
+std::set<std::string> ClaimsOf(const kubelet::ContainerResources& container) {
+  std::set<std::string> uids;
+  const std::string prefix = CdiFiles::IdOf("");
+  for (const kubelet::DynamicResource& resource : container.dynamic_resources())
+    for (const kubelet::ClaimResource& part : resource.claim_resources())
+      for (const kubelet::CDIDevice& device : part.cdi_devices())
+        if (part.driver_name() == kDriver && device.name().starts_with(prefix))
+          uids.insert(device.name().substr(prefix.size()));
+  return uids;
+}
+
 }  // namespace
 
 PodResources::PodResources(const std::string& kubelet)
     : socket_(absl::StrCat(kubelet, "/pod-resources/kubelet.sock")) {}
 
-absl::StatusOr<PodResources::Look> PodResources::List() const {
-  Look look;
-  look.is_complete = HasRunAWhile(socket_);  // before the call: a kubelet that starts meanwhile may answer it
-  ASSIGN_OR_RETURN(const kubelet::ListPodResourcesResponse list,
-                   (CallKubelet<kubelet::PodResourcesLister>(socket_, kubelet::ListPodResourcesRequest(),
-                                                             &kubelet::PodResourcesLister::Stub::List)));
-  look.is_complete = look.is_complete && HasRunAWhile(socket_);
-  for (const kubelet::PodResources& pod : list.pod_resources()) {
+PodResources::Look PodResources::Read(const kubelet::ListPodResourcesResponse& answer, bool is_complete) {
+  Look look{.containers = {}, .claims = {}, .is_complete = is_complete};
+  for (const kubelet::PodResources& pod : answer.pod_resources()) {
     for (const kubelet::ContainerResources& container : pod.containers()) {
       SlotSet slots = SlotsOf(container);
       if (!slots.empty())
         look.containers.push_back({pod.namespace_(), pod.name(), container.name(), std::move(slots)});
+      for (const std::string& uid : ClaimsOf(container))
+        look.claims[uid].emplace(pod.name(), container.name());
     }
   }
   return look;
+}
+
+absl::StatusOr<PodResources::Look> PodResources::List() const {
+  // Before the call, too: a kubelet that starts meanwhile may answer it.
+  const bool has_run = HasRunAWhile(socket_);
+  ASSIGN_OR_RETURN(const kubelet::ListPodResourcesResponse list,
+                   (CallKubelet<kubelet::PodResourcesLister>(socket_, kubelet::ListPodResourcesRequest(),
+                                                             &kubelet::PodResourcesLister::Stub::List)));
+  return Read(list, has_run && HasRunAWhile(socket_));
 }
 
 }  // namespace xpud::agent::kubernetes

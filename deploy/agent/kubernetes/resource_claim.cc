@@ -23,7 +23,6 @@ constexpr size_t kMaxResults = 32;
 constexpr size_t kMaxConfigs = 64;
 constexpr size_t kMaxPods = 256;
 constexpr size_t kMaxText = 253;  // Kubernetes' own limit of names
-constexpr size_t kMaxLabel = 253;
 
 template <typename... Parts>
 absl::Status Refuse(const Parts&... parts) {
@@ -272,12 +271,12 @@ v1::Claim ClaimOf(const Allocation& allocation) {
 
   auto& labels = *claim.mutable_labels();
   labels[kEngineLabel] = kEngineName;
-  labels["namespace"] = allocation.name_space;
+  labels[kNamespaceLabel] = allocation.name_space;
   labels["claim"] = allocation.name;
   labels["claim_uid"] = allocation.uid;
   const std::string pods = absl::StrJoin(
       allocation.pods, ",", [](std::string* out, const Allocation::Pod& pod) { out->append(pod.name); });
-  if (!pods.empty()) labels["pod"] = PrintableText(pods, kMaxLabel);
+  if (!pods.empty()) labels[kPodLabel] = PrintableText(pods, kMaxLabel);
   return claim;
 }
 

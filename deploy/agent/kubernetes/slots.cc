@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "deploy/agent/core/claim_keeper.h"
 #include "deploy/agent/core/claim_part.h"
 #include "deploy/agent/kubernetes/names.h"
 #include "proto/base/status_macros.h"
@@ -17,6 +18,7 @@ namespace xpud::agent::kubernetes {
 namespace {
 
 constexpr char kSlotInfix[] = "-slot-";
+constexpr char kSlotsLabel[] = "slots";
 constexpr uint64_t kMemoryStep = 1 << 20;
 
 // A number as absl::StrCat writes it.
@@ -163,6 +165,23 @@ absl::StatusOr<v1::Claim> PartOf(const SlotSet& wanted, const Inventory& invento
   SetShare(claim, share);
   SetMemory(claim, part);
   return claim;
+}
+
+absl::StatusOr<v1::Claim> ClaimOf(const SlotSet& wanted, const Inventory& inventory, uint32_t slots) {
+  ASSIGN_OR_RETURN(v1::Claim claim, PartOf(wanted, inventory, slots));
+  const std::string text = SlotsText(wanted);
+  if (text.size() > kMaxLabel) {
+    return absl::InvalidArgumentError(absl::StrCat(wanted.size(),
+                                                   " slots are too scattered: a label with them has ",
+                                                   text.size(), " bytes; it may have ", kMaxLabel));
+  }
+  (*claim.mutable_labels())[kEngineLabel] = kDevicePluginEngine;
+  (*claim.mutable_labels())[kSlotsLabel] = text;
+  return claim;
+}
+
+SlotSet SlotsOf(const v1::Claim& claim) {
+  return ReadSlotsText(LabelOf(claim, kSlotsLabel)).value_or(SlotSet());
 }
 
 SlotSet PreferredSlots(const SlotSet& free, const SlotSet& required, size_t size) {

@@ -26,6 +26,12 @@ struct Slot {
 };
 using SlotSet = std::set<Slot>;
 
+// A container and its slots, as the kubelet lists them.
+struct ContainerSlots {
+  std::string name_space, pod, container;
+  SlotSet slots;  // not empty
+};
+
 // How the kubelet names a slot: "xpud-0-slot-3".
 std::string SlotId(const Slot& slot);
 // Returns nullopt if SlotId cannot have written it.
@@ -45,6 +51,12 @@ bool IsOffered(const Slot& slot, const Inventory& inventory, uint32_t slots);
 // must have equally many slots of each. Returns InvalidArgument if it has not, or if a slot does not exist,
 // and ResourceExhausted if the slots have no memory.
 absl::StatusOr<v1::Claim> PartOf(const SlotSet& wanted, const Inventory& inventory, uint32_t slots);
+
+// PartOf, with the labels of the device plugin, which have the slots, and without a key. Returns
+// InvalidArgument if a label cannot have them, too.
+absl::StatusOr<v1::Claim> ClaimOf(const SlotSet& wanted, const Inventory& inventory, uint32_t slots);
+// The slots of such a claim. Nothing if the label is not as ClaimOf writes it.
+SlotSet SlotsOf(const v1::Claim& claim);
 
 // Chooses `size` of the slots `free`, among them all of `required`: on one device if it can be, else equally
 // many on as few as possible. Among the devices, those with the fewest free slots are taken, so that the
