@@ -44,7 +44,8 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
       access_(std::move(access)),
       priority_(priority),
       meter_(state.device->properties().synchronous, counters_),
-      prediction_(state.device->properties().peak),
+      time_(state.time, work_.used_ns, counters_),
+      prediction_(state.device->properties().peak, state.usual),
       reader_(*transport_),
       buffers_(space, session_->peer().tenant),
       kernel_owner_(kernels::KernelOwner::Create(session_->peer().tenant.Text())),
@@ -75,15 +76,21 @@ void DeviceSession::SetPriority(PriorityClass priority) {
 
 absl::Status DeviceSession::OpenQueue(uint32_t id) {
   ASSIGN_OR_RETURN(auto device, state_.device->CreateQueue(priority_, session_->id()));
-  queues_.Open(
-      id, std::move(device),
-      {state_, *transport_, access_, buffers_, errors_, counters_, work_, prediction_, busy_queues_, notes_});
+  queues_.Open(id, std::move(device),
+               {state_, *transport_, access_, buffers_, errors_, counters_, work_, time_, prediction_,
+                busy_queues_, notes_});
   return absl::OkStatus();
 }
 
 // A last fence on every queue, whatever was fenced before: work of a command that was not finished, like the
 // zeroing of its memory, may still be in flight.
 bool DeviceSession::End() {
+  if (!EndWork()) return false;
+  state_.time.Settle(state_.in_flight_ns);  // nothing is charged to the session later
+  return true;
+}
+
+bool DeviceSession::EndWork() {
   reader_.Drop();
   counters_.compile_ns = kernel_owner_->compile_ns() + ahead_owner_->compile_ns();
   if (abandoned_) return true;

@@ -147,6 +147,7 @@ class DeviceSession {
   absl::StatusOr<Progress> RestIdle(uint64_t now_ns);
   // Runs the command that `header` starts. Returns as OpStream::Run.
   absl::StatusOr<Outcome> RunCommand(const wire::CommandHeader& header);
+  bool EndWork();
   absl::Status Announce();
   absl::Status OpenQueue(uint32_t id);
 
@@ -175,6 +176,7 @@ class DeviceSession {
   TurnMeter meter_;
   uint64_t helped_ns_ = 0;
   stream::DeviceWork work_;  // of an asynchronous device
+  stream::DeviceTime::Account time_;
   stream::Prediction prediction_;
   uint64_t busy_queues_ = 0;  // bit q: see Completion::Context
   uint64_t notes_ = 0;        // see stream::Lineage

@@ -130,7 +130,7 @@ void AsynchronousCompletion::HandleTrouble() {
 void AsynchronousCompletion::CountTime(uint64_t done, uint64_t now_ns) {
   uint64_t sent = 0, commands = 0, predicted_ns = 0;
   double ideal_ns = 0;
-  bool alone = context_.state.in_flight_ns == context_.work.in_flight_ns;
+  bool ran_alone = true;
   for (; !fenced_work_.empty() && fenced_work_.front().last <= done; fenced_work_.pop_front()) {
     const Work& work = fenced_work_.front();
     if (sent == 0) sent = work.sent_ns;
@@ -139,20 +139,20 @@ void AsynchronousCompletion::CountTime(uint64_t done, uint64_t now_ns) {
     commands += work.commands;
     ideal_ns += work.ideal_ns;
     predicted_ns += work.predicted_ns;
-    alone &= work.alone;
+    ran_alone &= work.alone;
     Ended(work.predicted_ns, work.long_commands);
   }
   context_.work.ended_ns = now_ns;
   if (commands == 0) return;
-  const uint64_t took = context_.state.time.Charge(sent, now_ns);
-  context_.counters.busy_ns += took;
-  context_.work.used_ns += took;
-  if (alone && ideal_ns != 0) {
+  const bool alone = context_.state.in_flight_ns == context_.work.in_flight_ns;
+  const uint64_t took =
+      context_.state.time.Ended(context_.time, {sent, now_ns, commands, context_.prediction.Fair(ideal_ns)},
+                                context_.state.in_flight_ns, alone);
+  if (alone && ran_alone && ideal_ns != 0) {
     context_.prediction.Learn(ideal_ns, took);
     context_.state.predicted_took_ns += took;
     context_.state.prediction_error_ns += std::max(took, predicted_ns) - std::min(took, predicted_ns);
   }
-  context_.counters.duration.Add(took / commands, commands);
   commands_in_flight_ -= commands;
   command_ns_ += (static_cast<double>(took) / static_cast<double>(commands) - command_ns_) / 8;
   max_in_flight_ = static_cast<uint64_t>(

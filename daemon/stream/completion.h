@@ -33,6 +33,7 @@ class Completion {
     QueueErrors& errors;
     SessionCounters& counters;
     DeviceWork& work;
+    DeviceTime::Account& time;
     Prediction& prediction;
     uint64_t& busy_queues;  // bit q: queue q has a fence that was not reported yet; Completion keeps it
     uint64_t& notes;        // see Lineage

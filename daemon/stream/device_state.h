@@ -8,6 +8,7 @@
 #include "daemon/executor/api/device_queue.h"
 #include "daemon/memory/pool.h"
 #include "daemon/stream/device_time.h"
+#include "daemon/stream/prediction.h"
 #include "kernels/dispatch/kernel_library.h"
 
 namespace xpud::stream {
@@ -17,6 +18,7 @@ struct DeviceState {
   std::unique_ptr<memory::Pool> pool;
   std::unique_ptr<kernels::KernelLibrary> library;
   DeviceTime time;
+  Slowness usual;
   uint64_t in_flight_ns = 0;  // of all sessions; see DeviceWork
   // Of the work that ran without other sessions': how long it took, and by how much the predictions were
   // wrong.

@@ -32,7 +32,7 @@ class SynchronousCompletion final : public Completion {
 
   absl::Status WriteTimestamp(uint32_t slot) override;
   void ChargeTurn(uint64_t began_ns, uint64_t ended_ns) override {
-    context_.counters.busy_ns += context_.state.time.Charge(began_ns, ended_ns);
+    context_.counters.busy_ns += context_.state.time.Ended(began_ns, ended_ns);
   }
 
  private:
