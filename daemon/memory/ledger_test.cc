@@ -145,6 +145,7 @@ TEST_F(LedgerTest, TenantsBehindOneGatewayShareNothing) {
   ledger_.Give(one, 3);
   EXPECT_EQ(one.share().unused, 3u);
   EXPECT_EQ(other.share().unused, 0u);
+  ledger_.Close(one);
 }
 
 }  // namespace
