@@ -1,5 +1,5 @@
-// Device memory from which blocks are cut: chunks, and what is free in them. Knows no limits: see Pool.
-// REQUIRES: the lane's thread.
+// The device memory of one tenant: chunks, and what is free in them. Knows no limits: see Pool. REQUIRES: the
+// lane's thread.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,27 @@ namespace xpud::memory {
 class Arena {
  public:
   using Range = RangeAllocator::Range;
+  // Of all arenas of a device.
+  struct Totals {
+    uint64_t used_bytes = 0, chunk_bytes = 0;
+  };
 
-  explicit Arena(executor::Device& device) : device_(device) {}
+  Arena(executor::Device& device, Totals& totals) : device_(device), totals_(totals) {}
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Bytes of the chunk that Grow takes for `bytes`.
+  // Bytes of the smallest chunk that has room for a range of `bytes`.
   static uint64_t ChunkSizeFor(uint64_t bytes);
-  // Takes a chunk of the device that has room for `bytes`. Returns the device's error.
-  absl::Status Grow(uint64_t bytes);
+  // Takes a chunk of the device that has room for `bytes`: a larger one the more the arena has, but of at
+  // most `most` bytes. Returns the device's error. REQUIRES: ChunkSizeFor(bytes) <= most.
+  absl::Status Grow(uint64_t bytes, uint64_t most);
   // Returns completely free chunks to the device, as long as `keep` bytes remain.
   void Trim(uint64_t keep);
 
   // As in RangeAllocator. Allowed for access is what is allocated.
-  std::optional<Range> Allocate(uint64_t bytes, uint32_t tenant);
-  void Free(const Range& range, uint32_t tenant);
+  std::optional<Range> Allocate(uint64_t bytes);
+  void Free(const Range& range);
   bool Fits(uint64_t bytes) const { return ranges_.Fits(bytes); }
   void ReturnSlabs() { ranges_.ReturnSlabs(); }
   bool IsReturnPaid() const { return ranges_.IsReturnPaid(); }
@@ -41,6 +46,7 @@ class Arena {
 
  private:
   executor::Device& device_;
+  Totals& totals_;
   RangeAllocator ranges_;
   std::vector<std::unique_ptr<executor::Chunk>> chunks_;
   uint64_t chunk_bytes_ = 0;

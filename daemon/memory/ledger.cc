@@ -20,7 +20,6 @@ Ledger::Account& Ledger::Open(const Tenant& tenant, std::atomic<uint64_t>* publi
   ++share.second.accounts;
   Account& account = accounts_.emplace_back();
   account.share_ = &share;
-  account.label_ = LabelOf(tenant);
   account.published_ = published;
   account.claimed_ = claimed;
   return account;
@@ -30,24 +29,9 @@ void Ledger::Close(Account& account) {
   XPUD_CHECK(account.held_ == 0);
   SetCredit(account, 0);
   const Tenant tenant = account.share_->first;
-  if (--account.share_->second.accounts == 0) RetireLabel(tenant);
+  --account.share_->second.accounts;
   accounts_.remove_if([&](const Account& each) { return &each == &account; });
   Forget(tenant);
-}
-
-uint32_t Ledger::LabelOf(const Tenant& tenant) {
-  const auto [found, added] = labels_.try_emplace(tenant, Label{last_label_ + 1, gone_.end()});
-  if (added) XPUD_CHECK(++last_label_ != UINT32_MAX);
-  Label& label = found->second;
-  if (label.gone != gone_.end()) gone_.erase(std::exchange(label.gone, gone_.end()));
-  return label.number;
-}
-
-void Ledger::RetireLabel(const Tenant& tenant) {
-  labels_.at(tenant).gone = gone_.insert(gone_.end(), tenant);
-  if (gone_.size() <= kKeptLabels) return;
-  labels_.erase(gone_.front());
-  gone_.pop_front();
 }
 
 void Ledger::Forget(const Tenant& tenant) {
@@ -57,29 +41,34 @@ void Ledger::Forget(const Tenant& tenant) {
     tenants_.erase(found);
 }
 
+void Ledger::Change(Account& account, absl::FunctionRef<void()> change) {
+  Share& share = account.share_->second;
+  unused_ -= Unused(account);
+  share.unused -= Unused(account);
+  change();
+  unused_ += Unused(account);
+  share.unused += Unused(account);
+}
+
 void Ledger::SetCredit(Account& account, uint64_t credit) {
   if (credit == account.credit_) return;
   Share& share = account.share_->second;
-  unused_ -= Unused(account);
   promised_ -= Promised(share);
-  share.credit += credit - account.credit_;
-  account.credit_ = credit;
+  Change(account, [&] {
+    share.credit += credit - account.credit_;
+    account.credit_ = credit;
+  });
   promised_ += Promised(share);
-  unused_ += Unused(account);
   account.published_->store(credit, std::memory_order_seq_cst);
 }
 
 void Ledger::Hold(Account& account, uint64_t bytes) {
-  unused_ -= Unused(account);
-  account.held_ += bytes;
-  unused_ += Unused(account);
+  Change(account, [&] { account.held_ += bytes; });
 }
 
 void Ledger::Release(Account& account, uint64_t bytes) {
   XPUD_CHECK(bytes <= account.held_);
-  unused_ -= Unused(account);
-  account.held_ -= bytes;
-  unused_ += Unused(account);
+  Change(account, [&] { account.held_ -= bytes; });
 }
 
 uint64_t Ledger::Room(const Account& account) const {

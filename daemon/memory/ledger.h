@@ -17,19 +17,22 @@
 
 namespace xpud::memory {
 
+class Arena;
+
 class Ledger {
  public:
   struct Share {
     std::optional<uint64_t> quota;  // the tenant's own quota
     uint64_t guarantee = 0;
-    uint64_t credit = 0;  // total credit of its accounts
+    uint64_t credit = 0;  // of its accounts
+    uint64_t unused = 0;  // of that
     int accounts = 0;
   };
 
   class Account {
    public:
-    // The tenant's number, unique and not 0. Memory is labelled with the tenant whose data it may hold.
-    uint32_t label() const { return label_; }
+    Arena* arena = nullptr;                                // where its blocks lie; set by the pool
+    const Share& share() const { return share_->second; }  // of its tenant
     uint64_t credit() const { return credit_; }
     uint64_t held() const { return held_; }
     std::optional<uint64_t> quota() const { return quota_; }
@@ -37,7 +40,6 @@ class Ledger {
    private:
     friend class Ledger;
     std::map<Tenant, Share>::value_type* share_ = nullptr;
-    uint32_t label_ = 0;
     std::atomic<uint64_t>* published_ = nullptr;      // the word from which the client reads its credit
     const std::atomic<uint64_t>* claimed_ = nullptr;  // the word in which it says how much it will use
     uint64_t credit_ = 0;
@@ -72,6 +74,7 @@ class Ledger {
     TakeBack([](const Account&) { return true; });
   }
 
+  const Tenant& TenantOf(const Account& account) const { return account.share_->first; }
   // Unused credit of all accounts.
   uint64_t unused() const { return unused_; }
   // What other tenants than the account's are guaranteed, beyond the credit that they have; if anything, then
@@ -114,24 +117,14 @@ class Ledger {
     TakeBack([&](const Account& account) { return IsBeyondQuota(account); });
   }
   bool IsBeyondQuota(const Account& account) const;
-  uint32_t LabelOf(const Tenant& tenant);
-  // The tenant has no account any more.
-  void RetireLabel(const Tenant& tenant);
+  // Forgets the tenant if it has neither accounts nor settings.
   void Forget(const Tenant& tenant);
+  // Changes what the account has by what `change` does.
+  void Change(Account& account, absl::FunctionRef<void()> change);
 
   const uint64_t capacity_;
   uint64_t default_quota_;
   std::map<Tenant, Share> tenants_;
-  // Tenants' data may still be in free memory after their last session. Those that went lately keep their
-  // labels, so that what they left is not zeroed for them. A label is never used again.
-  static constexpr size_t kKeptLabels = 1024;
-  struct Label {
-    uint32_t number;
-    std::list<Tenant>::iterator gone;  // in gone_, or its end while the tenant has accounts
-  };
-  std::map<Tenant, Label> labels_;
-  std::list<Tenant> gone_;  // the one that went last is last
-  uint32_t last_label_ = 0;
   std::list<Account> accounts_;
   uint64_t unused_ = 0;
   uint64_t promised_ = 0;  // of all tenants

@@ -139,34 +139,13 @@ TEST_F(LedgerTest, TenantsBehindOneGatewayShareNothing) {
   std::atomic<uint64_t> words[3], claims[3] = {};
   Ledger::Account& one = ledger_.Open({9, "one"}, &words[0], &claims[0]);
   Ledger::Account& other = ledger_.Open({9, "other"}, &words[1], &claims[1]);
-  EXPECT_NE(one.label(), other.label());
   ledger_.SetTenantQuota({9, "one"}, 5);
   EXPECT_EQ(ledger_.Room(one), 5u);
   EXPECT_GT(ledger_.Room(other), 5u);
-  const uint32_t before = other.label();
-  ledger_.Close(other);
-  EXPECT_EQ(ledger_.Open({9, "other"}, &words[2], &claims[2]).label(), before) << "what it left is its own";
-}
-
-// Labels of tenants that went long ago are forgotten. What they left is zeroed for them too.
-TEST_F(LedgerTest, KeepsTheLabelsOfThoseWhoWentLately) {
-  std::atomic<uint64_t> word, claim = 0;
-  const auto visit = [&](const Tenant& tenant) {
-    Ledger::Account& account = ledger_.Open(tenant, &word, &claim);
-    const uint32_t label = account.label();
-    ledger_.Close(account);
-    return label;
-  };
-  const uint32_t first = visit({9, "first"});
-  for (int i = 0; i < 1000; ++i) EXPECT_NE(visit({9, std::to_string(i)}), first);
-  EXPECT_EQ(visit({9, "first"}), first);
-  uint32_t last = first;
-  for (int i = 0; i < 5000; ++i) {
-    const uint32_t label = visit({8, std::to_string(i)});
-    EXPECT_GT(label, last) << "no label is used again";
-    last = label;
-  }
-  EXPECT_GT(visit({9, "first"}), last);
+  ledger_.Give(one, 3);
+  EXPECT_EQ(one.share().unused, 3u);
+  EXPECT_EQ(other.share().unused, 0u);
+  ledger_.Close(one);
 }
 
 }  // namespace

@@ -10,15 +10,48 @@
 namespace xpud::memory {
 
 Pool::Pool(executor::Device& device, uint32_t index)
-    : index_(index), ledger_(device.properties().total_memory), arena_(device) {}
+    : device_(device), index_(index), ledger_(device.properties().total_memory) {}
+
+Ledger::Account& Pool::Open(const Tenant& tenant, std::atomic<uint64_t>* published,
+                            const std::atomic<uint64_t>* claimed) {
+  Ledger::Account& account = ledger_.Open(tenant, published, claimed);
+  account.arena = &arenas_.try_emplace(tenant, device_, totals_).first->second;
+  return account;
+}
+
+void Pool::Close(Ledger::Account& account) {
+  const Tenant tenant = ledger_.TenantOf(account);
+  const bool last = account.share().accounts == 1;
+  Arena& arena = *account.arena;
+  ledger_.Close(account);
+  if (last)
+    arenas_.erase(tenant);
+  else
+    arena.Trim(ReservedIn(arena, ledger_.tenants().at(tenant)));
+}
 
 absl::Status Pool::Exhausted(const Ledger::Account& account, uint64_t asked, const std::string& cause) const {
   return OutOfMemory(asked, index_, ledger_.capacity(), ShortageFor(account), cause);
 }
 
+void Pool::Trim() {
+  for (auto& [tenant, arena] : arenas_) arena.Trim(ReservedIn(arena, ledger_.tenants().at(tenant)));
+}
+
+// What others are guaranteed must be there as chunks, whatever is free in those that there are.
 absl::Status Pool::Grow(Ledger::Account& account, uint64_t bytes) {
-  if (chunk_bytes() + Arena::ChunkSizeFor(bytes) > ledger_.capacity()) return Exhausted(account, bytes);
-  absl::Status grown = ArenaOf(account).Grow(bytes);
+  const auto room = [&] {
+    const uint64_t taken = chunk_bytes() + ledger_.PromisedToOthers(account);
+    return ledger_.capacity() - std::min(taken, ledger_.capacity());
+  };
+  const uint64_t least = Arena::ChunkSizeFor(bytes);
+  if (least > room()) Trim();
+  if (least > room()) return Exhausted(account, bytes);
+  absl::Status grown = account.arena->Grow(bytes, room());
+  if (absl::IsResourceExhausted(grown)) {
+    Trim();
+    grown = account.arena->Grow(bytes, least);
+  }
   if (absl::IsResourceExhausted(grown))
     return Exhausted(account, bytes, std::string(absl::StripPrefix(grown.message(), kOutOfMemoryOpening)));
   return grown;
@@ -27,7 +60,8 @@ absl::Status Pool::Grow(Ledger::Account& account, uint64_t bytes) {
 absl::Status Pool::Secure(Ledger::Account& account, uint64_t bytes) {
   if (bytes > ledger_.capacity()) return Exhausted(account, bytes);
   const auto missing = [&] {
-    return reserved_bytes() + bytes - std::min(chunk_bytes(), reserved_bytes() + bytes);
+    const uint64_t reserved = ReservedIn(*account.arena, account.share()) + bytes;
+    return reserved - std::min(account.arena->chunk_bytes(), reserved);
   };
   if (HasSpare(bytes, account)) [[likely]] {
     if (missing() == 0) [[likely]]
@@ -40,14 +74,14 @@ absl::Status Pool::Secure(Ledger::Account& account, uint64_t bytes) {
 }
 
 absl::Status Pool::MakeRoom(Ledger::Account& account, uint64_t bytes) {
-  Arena& arena = ArenaOf(account);
+  Arena& arena = *account.arena;
   if (arena.Fits(bytes)) [[likely]]
     return absl::OkStatus();
   // A program whose sizes take turns would have slabs returned again and again. Then the arena grows instead.
   if (!arena.IsReturnPaid() && Grow(account, bytes).ok()) return absl::OkStatus();
   arena.ReturnSlabs();
   if (arena.Fits(bytes)) return absl::OkStatus();
-  Trim();
+  arena.Trim(ReservedIn(arena, account.share()));
   return Grow(account, bytes);
 }
 
@@ -58,33 +92,22 @@ absl::Status Pool::GiveCredit(Ledger::Account& account, uint64_t more, uint64_t 
   return absl::OkStatus();
 }
 
-absl::StatusOr<Block> Pool::Allocate(uint64_t bytes, Ledger::Account& account, Zero zero) {
+absl::StatusOr<Block> Pool::Allocate(uint64_t bytes, Ledger::Account& account) {
   if (bytes > ledger_.capacity()) return Exhausted(account, bytes);
   const uint64_t rounded = RoundSize(bytes),
                  credit = account.credit() - std::min(account.credit(), account.held());
-  Arena& arena = ArenaOf(account);
   if (rounded > credit) RETURN_IF_ERROR(Secure(account, rounded - credit));
   RETURN_IF_ERROR(MakeRoom(account, bytes));
-  const uint32_t tenant = account.label();
-  const auto range = arena.Allocate(bytes, tenant);
+  const auto range = account.arena->Allocate(bytes);
   XPUD_CHECK(range.has_value());
   peak_ = std::max(peak_, used_bytes());
-  const Block block = {reinterpret_cast<std::byte*>(range->address), range->bytes, &account};
-  ledger_.Hold(account, block.bytes);
-  if (range->tenant != 0 && range->tenant != tenant) {
-    if (absl::Status status = zero(block.address, block.bytes); !status.ok()) {
-      ledger_.Release(account, block.bytes);
-      arena.Free(*range, range->tenant);
-      return status;
-    }
-  }
-  return block;
+  ledger_.Hold(account, range->bytes);
+  return Block{reinterpret_cast<std::byte*>(range->address), range->bytes, &account};
 }
 
 void Pool::Free(const Block& block) {
   ledger_.Release(*block.account, block.bytes);
-  ArenaOf(*block.account)
-      .Free({reinterpret_cast<uint64_t>(block.address), block.bytes, 0}, block.account->label());
+  block.account->arena->Free({reinterpret_cast<uint64_t>(block.address), block.bytes});
 }
 
 }  // namespace xpud::memory

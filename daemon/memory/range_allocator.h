@@ -20,17 +20,14 @@ class RangeAllocator {
  public:
   struct Range {
     uint64_t address = 0;
-    uint64_t bytes = 0;   // rounded size
-    uint32_t tenant = 0;  // label of the tenant whose data it may hold; 0: zeros
+    uint64_t bytes = 0;  // rounded size
   };
 
-  // Adds zeroed memory. Regions are never joined with each other.
+  // Regions are never joined with each other.
   void AddRegion(uint64_t address, uint64_t bytes);
-  // Returns a range of at least `bytes`, or nullopt if no region has space. Prefers ranges that `tenant` held
-  // last.
-  std::optional<Range> Allocate(uint64_t bytes, uint32_t tenant);
-  // Frees a range that `tenant` held.
-  void Free(const Range& range, uint32_t tenant);
+  // Returns a range of at least `bytes`, or nullopt if no region has space.
+  std::optional<Range> Allocate(uint64_t bytes);
+  void Free(const Range& range);
   // Whether Allocate(bytes) would succeed.
   bool Fits(uint64_t bytes) const;
   // Turns slabs whose small ranges are all free into large ranges again. Looks at each free small range.
@@ -45,35 +42,20 @@ class RangeAllocator {
 
  private:
   static constexpr int kClasses = 48;
-  // Free ranges are joined whoever held them. Their parts, in order of addresses, keep their labels.
-  struct Part {
-    uint64_t bytes;
-    uint32_t tenant;
-  };
-  struct Large {
-    uint64_t bytes = 0;
-    std::vector<Part> parts = {};
-  };
   static int ClassOf(uint64_t bytes);
-  std::optional<Range> AllocateSmall(uint64_t bytes, uint32_t tenant);
+  std::optional<Range> AllocateSmall(uint64_t bytes);
   std::optional<Range> AllocateLarge(uint64_t bytes);
   void FreeLarge(const Range& range);
-  void AddFree(uint64_t address, Large large);
-  Large TakeFree(uint64_t address);
-  static void Append(Large& to, const Large& more);
-  // Splits off the first `bytes`. Returns the tenant whose data they may hold.
-  static uint32_t Cut(Large& large, uint64_t bytes);
+  void AddFree(uint64_t address, uint64_t bytes);
+  // Returns the bytes of the free range at `address`.
+  uint64_t TakeFree(uint64_t address);
   bool AreNeighbours(uint64_t left_end, uint64_t right) const;
 
-  std::array<std::vector<Range>, kClasses> small_;   // free ranges by class, last freed last
-  std::map<uint64_t, Large> free_;                   // free large ranges by address
-  std::set<std::pair<uint64_t, uint64_t>> by_size_;  // the same ranges as (bytes, address)
-  std::map<uint64_t, uint64_t> regions_;             // address -> bytes
-  struct Slab {
-    uint64_t bytes;   // size of a range
-    uint32_t tenant;  // label of the unused rest at the slab's end
-  };
-  std::map<uint64_t, Slab> slabs_;  // by address
+  std::array<std::vector<uint64_t>, kClasses> small_;  // addresses of free ranges by class, last freed last
+  std::map<uint64_t, uint64_t> free_;                  // free large ranges: address -> bytes
+  std::set<std::pair<uint64_t, uint64_t>> by_size_;    // the same ranges as (bytes, address)
+  std::map<uint64_t, uint64_t> regions_;               // address -> bytes
+  std::map<uint64_t, uint64_t> slabs_;                 // address -> size of a range
   uint64_t used_ = 0;
   uint64_t free_small_ = 0;   // count of the ranges in small_
   uint64_t allocations_ = 0;  // since ReturnSlabs

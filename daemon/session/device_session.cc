@@ -82,8 +82,8 @@ absl::Status DeviceSession::OpenQueue(uint32_t id) {
   return absl::OkStatus();
 }
 
-// A last fence on every queue, whatever was fenced before: work of a command that was not finished, like the
-// zeroing of its memory, may still be in flight.
+// A last fence on every queue, whatever was fenced before: work of a command that was not finished, like its
+// first launches, may still be in flight.
 bool DeviceSession::End() {
   if (!EndWork()) return false;
   state_.time.Settle(state_.in_flight_ns);  // nothing is charged to the session later

@@ -27,14 +27,13 @@ Memory::Memory(DeviceState& state, uint32_t device, const Tenant& tenant,
       announcer_(announcer),
       rerun_(rerun),
       busy_queues_(busy_queues),
-      account_(state.pool->ledger().Open(tenant, transport.CreditWord(), transport.ClaimWord())) {}
+      account_(state.pool->Open(tenant, transport.CreditWord(), transport.ClaimWord())) {}
 
 Memory::~Memory() {
   for (const Deferred& entry : deferred_) {
     if (entry.host == nullptr) state_.pool->Free(entry.block);
   }
-  state_.pool->ledger().Close(account_);
-  state_.pool->Trim();
+  state_.pool->Close(account_);
 }
 
 void Memory::Charge(int64_t bytes) {
@@ -59,23 +58,18 @@ absl::StatusOr<memory::Block> Memory::Allocate(Queue& queue, uint64_t sequence, 
   return block;
 }
 
-absl::StatusOr<memory::Block> Memory::TakeFromPool(Queue& queue, uint64_t bytes) {
-  return state_.pool->Allocate(
-      bytes, account_, [&](std::byte* address, uint64_t size) { return queue.device->Zero(address, size); });
-}
-
 absl::StatusOr<memory::Block> Memory::Take(Queue& queue, uint64_t sequence, uint64_t bytes) {
   if (auto reused = queue.completion->Reuse(RoundSize(bytes), rerun_.ReuseFence(queue))) {
     reused->born = sequence;
     return *reused;
   }
-  absl::StatusOr<memory::Block> block = TakeFromPool(queue, bytes);
+  absl::StatusOr<memory::Block> block = state_.pool->Allocate(bytes, account_);
   if (absl::IsResourceExhausted(block.status())) {
     // What is free may only wait for the device to report it.
     RETURN_IF_ERROR(announcer_.Announce());
     ReleaseDeferred();
     if (busy_queues_ != 0) return absl::UnavailableError("memory may become free");
-    block = TakeFromPool(queue, bytes);
+    block = state_.pool->Allocate(bytes, account_);
   }
   if (block.ok()) block->born = sequence;
   return block;

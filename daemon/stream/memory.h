@@ -66,7 +66,6 @@ class Memory {
     std::array<uint64_t, wire::kMaxQueues> marks;  // sequences
   };
 
-  absl::StatusOr<memory::Block> TakeFromPool(Queue& queue, uint64_t bytes);
   void Defer(uint64_t queues, const memory::Block& block,
              std::shared_ptr<handles::DeviceHostMemories::Access> host);
   void Charge(int64_t bytes);

@@ -50,10 +50,9 @@ struct Machine {
     state.pool = std::make_unique<memory::Pool>(*device, 0);
     state.device = std::move(device);
     state.pool->ledger().SetTenantQuota(kClient, kSessionBytes);
-    memory::Ledger::Account& neighbour =
-        state.pool->ledger().Open(kNeighbour, &neighbours_credit, &neighbours_credit);
+    memory::Ledger::Account& neighbour = state.pool->Open(kNeighbour, &neighbours_credit, &neighbours_credit);
     for (const uint64_t bytes : {512, 4096}) {
-      neighbours.push_back(*state.pool->Allocate(bytes, neighbour, [](auto...) { return absl::OkStatus(); }));
+      neighbours.push_back(*state.pool->Allocate(bytes, neighbour));
       std::fill_n(neighbours.back().address, bytes, kPattern);
     }
     used = state.pool->used_bytes();

@@ -97,6 +97,7 @@ class Device {
   virtual ~Device() = default;
 
   const DeviceProperties& properties() const { return properties_; }  // thread-safe
+  // Its memory is zero.
   virtual absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) = 0;
   // Allocates zeroed memory.
   virtual absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) = 0;

@@ -54,7 +54,6 @@ class DeviceQueue {
   virtual absl::Status Copy(void* target, const void* source, uint64_t bytes) = 0;
   // Copies `source`, which may change after this returns.
   virtual absl::Status Upload(void* target, std::span<const std::byte> source) = 0;
-  virtual absl::Status Zero(void* target, uint64_t bytes) = 0;
   // Stores `value` at `word` when all earlier work is done.
   virtual absl::Status WriteValue(uint64_t* word, uint64_t value) = 0;
   // Stores the device's clock, in nanoseconds, at `word` when all earlier work is done.

@@ -311,7 +311,22 @@ absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::Allocate(const void* cha
 absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunk(uint64_t bytes) {
   auto chunk = Allocate(exports_ ? &kExported : nullptr, bytes);
   if (absl::IsUnavailable(chunk.status())) return absl::InternalError(chunk.status().message());
+  if (chunk.ok() && functions_.write_value == nullptr) RETURN_IF_ERROR(Clear(**chunk));
   return chunk;
+}
+
+// New memory of our drivers is zero. Others may keep what was freed, with the data of another tenant.
+absl::Status LevelZeroDevice::Clear(const Chunk& chunk) const {
+  ze_command_queue_desc_t desc = {};
+  desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+  desc.mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS;
+  ze_command_list_handle_t list;
+  RETURN_IF_ZE_ERROR(zeCommandListCreateImmediate(context_, device_, &desc, &list));
+  const uint8_t zero = 0;
+  const ze_result_t filled = zeCommandListAppendMemoryFill(list, chunk.address(), &zero, sizeof(zero),
+                                                           chunk.bytes(), nullptr, 0, nullptr);
+  zeCommandListDestroy(list);
+  return ToStatus(filled, "zeCommandListAppendMemoryFill");
 }
 
 absl::Status LevelZeroDevice::CheckShares() const {

@@ -107,6 +107,7 @@ class LevelZeroDevice final : public Device {
   absl::Status FindGraphFunctions();
   absl::Status FindTraceFunctions();
   absl::StatusOr<std::unique_ptr<Chunk>> Allocate(const void* chain, uint64_t bytes);
+  absl::Status Clear(const Chunk& chunk) const;
   absl::StatusOr<ze_module_handle_t> CreateModule(ze_module_format_t format, const void* input,
                                                   size_t bytes) const;
   absl::StatusOr<ze_module_handle_t> LoadModule(const kernels::ModuleImage& image);

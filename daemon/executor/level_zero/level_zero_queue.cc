@@ -157,14 +157,6 @@ absl::Status LevelZeroQueue::Upload(void* target, std::span<const std::byte> sou
   return device_.takes_pageable_ ? absl::OkStatus() : Synchronize(UINT64_MAX);
 }
 
-absl::Status LevelZeroQueue::Zero(void* target, uint64_t bytes) {
-  const uint8_t zero = 0;
-  RETURN_IF_ERROR(Order());
-  RETURN_IF_ZE_ERROR(
-      zeCommandListAppendMemoryFill(list_, target, &zero, sizeof(zero), bytes, nullptr, 0, nullptr));
-  return absl::OkStatus();
-}
-
 absl::Status LevelZeroQueue::WriteValue(uint64_t* word, uint64_t value) {
   if (follower_ != nullptr) return follower_->WriteValue(word, value);
   RETURN_IF_ERROR(Order());

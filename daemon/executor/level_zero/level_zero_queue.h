@@ -28,7 +28,6 @@ class LevelZeroQueue final : public DeviceQueue {
                                  uint64_t nanoseconds, absl::FunctionRef<bool()> goes_on) override;
   absl::Status Copy(void* target, const void* source, uint64_t bytes) override;
   absl::Status Upload(void* target, std::span<const std::byte> source) override;
-  absl::Status Zero(void* target, uint64_t bytes) override;
   void EndStopped() override;
   uint64_t TakeHelpedNs() override { return std::exchange(helped_ns_, 0); }
   absl::Status WriteValue(uint64_t* word, uint64_t value) override;

@@ -33,7 +33,6 @@ enum class MessageKind : uint32_t {
   kLaunch,  // followed by the argument values, then their offsets (uint16_t)
   kCopy,
   kUpload,  // followed by the bytes
-  kZero,
   kWriteValue,
   kWriteTimestamp,
 };
@@ -56,7 +55,7 @@ struct Message {
     } launch;
     struct {
       uint64_t target, source, bytes;
-    } memory;  // kCopy, kUpload, kZero
+    } memory;  // kCopy, kUpload
     struct {
       uint64_t word, value;
     } write;

@@ -132,12 +132,6 @@ absl::Status ProcessQueue::Upload(void* target, std::span<const std::byte> sourc
   return Append(uses);
 }
 
-absl::Status ProcessQueue::Zero(void* target, uint64_t bytes) {
-  Add(MessageKind::kZero).memory = {AddressOf(target), 0, bytes};
-  const MemoryUse uses[] = {{AddressOf(target), bytes, MemoryUse::Kind::kWrite}};
-  return Append(uses);
-}
-
 absl::Status ProcessQueue::WriteValue(uint64_t* word, uint64_t value) {
   Add(MessageKind::kWriteValue).write = {AddressOf(word), value};
   const absl::Status status = Append({}, value);

@@ -39,7 +39,6 @@ class ProcessQueue final : public DeviceQueue {
   absl::Status Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) override;
   absl::Status Copy(void* target, const void* source, uint64_t bytes) override;
   absl::Status Upload(void* target, std::span<const std::byte> source) override;
-  absl::Status Zero(void* target, uint64_t bytes) override;
   absl::Status WriteValue(uint64_t* word, uint64_t value) override;
   absl::Status WriteTimestamp(uint64_t* word) override;
   void Watch(const uint64_t* done) override { done_ = done; }

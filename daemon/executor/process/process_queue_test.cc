@@ -40,8 +40,8 @@ class Post {
                             " from ", message.create.first);
       case MessageKind::kDestroyQueue:
         return absl::StrCat("destroy ", message.queue);
-      case MessageKind::kZero:
-        return absl::StrCat("zero ", message.queue);
+      case MessageKind::kCopy:
+        return absl::StrCat("copy ", message.queue);
       case MessageKind::kWriteValue:
         return absl::StrCat("write ", message.write.value);
       case MessageKind::kLaunch:
@@ -63,11 +63,11 @@ class Post {
 class ProcessQueueTest : public ::testing::Test {
  protected:
   void Work(uint64_t mark) {
-    ASSERT_TRUE(queue_.Zero(&word_, 8).ok());
+    ASSERT_TRUE(queue_.Copy(&word_, &source_, 8).ok());
     ASSERT_TRUE(queue_.WriteValue(&word_, mark).ok());
   }
 
-  uint64_t word_ = 0;
+  uint64_t word_ = 0, source_ = 0;
   QueueSlots slots_;
   Post all_{kPlan}, batch_{{.interactive = 4}};
   ProcessQueue queue_{all_.home, slots_, *slots_.FindFree(), 7, PriorityClass::kInteractive};
@@ -87,13 +87,13 @@ TEST_F(ProcessQueueTest, EachClassHasRingsOfItsOwn) {
 TEST_F(ProcessQueueTest, AnIdleQueueChangesItsClassAtOnce) {
   Work(1);
   queue_.Completed(1);
-  EXPECT_THAT(all_.Take(0), ElementsAre("create 0 class 1 from 0", "zero 0", "write 1"));
+  EXPECT_THAT(all_.Take(0), ElementsAre("create 0 class 1 from 0", "copy 0", "write 1"));
   queue_.SetPriority(PriorityClass::kBatch);
   EXPECT_TRUE(queue_.ready());
   EXPECT_THAT(all_.Take(0), ElementsAre("destroy 0"));
   EXPECT_THAT(all_.Take(2), ElementsAre("create 0 class 2 from 1"));
   Work(2);
-  EXPECT_THAT(all_.Take(2), ElementsAre("zero 0", "write 2"));
+  EXPECT_THAT(all_.Take(2), ElementsAre("copy 0", "write 2"));
   EXPECT_THAT(all_.Take(0), IsEmpty());
 }
 
@@ -108,7 +108,7 @@ TEST_F(ProcessQueueTest, AQueueWithWorkMovesWhenItIsDoneAndTakesNoMoreUntilThen)
   EXPECT_TRUE(&queue_.home() == &batch_.home);
   EXPECT_THAT(batch_.Take(0), ElementsAre("create 0 class 1 from 1"));
   Work(2);
-  EXPECT_THAT(batch_.Take(0), ElementsAre("zero 0", "write 2"));
+  EXPECT_THAT(batch_.Take(0), ElementsAre("copy 0", "write 2"));
   int here = 0, there = 0;
   slots_.ForEachOf(all_.rings, [&](ProcessQueue&) { ++here; });
   slots_.ForEachOf(batch_.rings, [&](ProcessQueue&) { ++there; });

@@ -51,12 +51,12 @@ class RecoveryTest : public ::testing::Test {
     return std::make_unique<ProcessQueue>(home_, slots_, *slots_.FindFree(), owner,
                                           PriorityClass::kInteractive);
   }
-  void Work(ProcessQueue& queue) { ASSERT_TRUE(queue.Zero(&memory_, 8).ok()); }
+  void Work(ProcessQueue& queue) { ASSERT_TRUE(queue.Copy(&word_, &source_, 8).ok()); }
   // The work that this executor was given, as slots of queues. Probes are answered.
   std::vector<uint32_t> Execute() {
     std::vector<uint32_t> ran;
     VisitSent(ends_[0], 0, [&](const Message& message) {
-      if (message.kind == MessageKind::kZero) ran.push_back(message.queue);
+      if (message.kind == MessageKind::kCopy) ran.push_back(message.queue);
       if (message.kind == MessageKind::kWriteValue)
         reinterpret_cast<uint64_t*>(probes_->address())[message.queue] = message.write.value;
     });
@@ -71,6 +71,7 @@ class RecoveryTest : public ::testing::Test {
 
   SharedExecutor executors_;
   std::unique_ptr<MemoryMap> map_ = *MemoryMap::Create(0, [] {});
+  uint64_t word_ = 0, source_ = 0;
   MemoryHolder memory_{*map_, executors_, MemoryHolder::Clients::kAll};
   std::vector<PrivateRing> ends_;
   ExecutorRings rings_{RingPlan()};

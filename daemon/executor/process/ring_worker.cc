@@ -165,8 +165,6 @@ absl::Status RingWorker::Handle(const Message& message) {
     case MessageKind::kUpload:
       return queue.list->Upload(Pointer<void>(message.memory.target),
                                 {PayloadOf(message), message.memory.bytes});
-    case MessageKind::kZero:
-      return queue.list->Zero(Pointer<void>(message.memory.target), message.memory.bytes);
     case MessageKind::kWriteTimestamp:
       return queue.list->WriteTimestamp(Pointer<uint64_t>(message.write.word));
     default:

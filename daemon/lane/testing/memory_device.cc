@@ -52,10 +52,6 @@ class MemoryDevice::Queue final : public executor::DeviceQueue {
   absl::Status Upload(void* target, std::span<const std::byte> source) override {
     return Copy(target, source.data(), source.size());
   }
-  absl::Status Zero(void* target, uint64_t bytes) override {
-    std::memset(target, 0, bytes);
-    return absl::OkStatus();
-  }
   absl::Status WriteValue(uint64_t* word, uint64_t value) override {
     if (device_.properties().synchronous) {
       Store(word, value);

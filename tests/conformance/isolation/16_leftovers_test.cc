@@ -23,7 +23,7 @@ class Leftovers : public ::testing::TestWithParam<std::vector<std::string>> {
     flags.insert(flags.end(), {"--socket-mode", "0666"});
     daemon_ = std::make_unique<e2e::DaemonProcess>(flags);
     ASSERT_EQ(chmod(daemon_->directory().c_str(), 0755), 0);
-    innocent_ = std::make_unique<Innocent>(daemon_->socket());  // keeps the chunk alive, so that it is reused
+    innocent_ = std::make_unique<Innocent>(daemon_->socket());
   }
   std::unique_ptr<e2e::DaemonProcess> daemon_;
   std::unique_ptr<Innocent> innocent_;
