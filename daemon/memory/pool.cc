@@ -69,7 +69,7 @@ absl::StatusOr<Block> Pool::Allocate(uint64_t bytes, Ledger::Account& account, Z
   const auto range = arena.Allocate(bytes, tenant);
   XPUD_CHECK(range.has_value());
   peak_ = std::max(peak_, used_bytes());
-  const Block block = {reinterpret_cast<std::byte*>(range->address), range->bytes, &account};
+  const Block block = {reinterpret_cast<std::byte*>(range->address), range->bytes, &account, {}};
   ledger_.Hold(account, block.bytes);
   if (range->tenant != 0 && range->tenant != tenant) {
     if (absl::Status status = zero(block.address, block.bytes); !status.ok()) {

@@ -48,6 +48,7 @@ struct Machine {
     options.test_kernels = true;
     state.library = *kernels::KernelLibrary::Create(options);
     state.pool = std::make_unique<memory::Pool>(*device, 0);
+    state.shared = std::make_unique<memory::SharedMemory>(*state.pool);
     state.device = std::move(device);
     state.pool->ledger().SetTenantQuota(kClient, kSessionBytes);
     memory::Ledger::Account& neighbour =
