@@ -9,6 +9,16 @@
 #include "sdk/client/device_session.h"
 
 namespace xpud::client {
+namespace {
+
+absl::Status NoTicket() {
+  return absl::NotFoundError(
+      "memory of another process cannot be received: its ticket is unknown or was taken, its time is over "
+      "(60 s "
+      "after the sender's end), or it is another user's or device's");
+}
+
+}  // namespace
 
 absl::Status DeviceSession::CheckShares() const {
   RETURN_IF_ERROR(core_.CheckUsable());
@@ -182,25 +192,23 @@ absl::StatusOr<BufferHandle> DeviceSession::Attach(const Ticket& ticket, uint64_
     return OutOfMemory(ticket.bytes, device_, total_memory_,
                        {MemoryShortage::Scope::kProcess, answer->words[0], answer->words[1]});
   }
-  return absl::NotFoundError(
-      "memory of another process cannot be received: its ticket is unknown or was taken, its time is over "
-      "(60 s "
-      "after the sender's end), or it is another user's or device's");
+  return NoTicket();
 }
 
 absl::Status DeviceSession::ReturnTicket(const Ticket& ticket) {
   RETURN_IF_ERROR(CheckShares());
-  return Ask({},
-             [&](Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::StatusOr<uint64_t> {
-               wire::AttachCommand command = {
-                   wire::Header(wire::CommandKind::kAttach, 0, sizeof(wire::AttachCommand)),
-                   {},
-                   {ticket.key[0], ticket.key[1]},
-                   {}};
-               std::copy(request.slots.begin(), request.slots.end(), command.slots);
-               return Append(command);
-             })
-      .status();
+  const absl::StatusOr<AnswerWords> answer =
+      Ask({}, [&](Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::StatusOr<uint64_t> {
+        wire::AttachCommand command = {
+            wire::Header(wire::CommandKind::kAttach, 0, sizeof(wire::AttachCommand)),
+            {},
+            {ticket.key[0], ticket.key[1]},
+            {}};
+        std::copy(request.slots.begin(), request.slots.end(), command.slots);
+        return Append(command);
+      });
+  RETURN_IF_ERROR(answer.status());
+  return answer->answer == wire::Answer::kDone ? absl::OkStatus() : NoTicket();
 }
 
 }  // namespace xpud::client

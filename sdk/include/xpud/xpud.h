@@ -328,7 +328,7 @@ class Session {
   // unknown, was taken, or has ended, or is of another user or device: it is not said which;
   // ResourceExhausted if this session's own quota does not allow it, and the ticket remains.
   absl::StatusOr<Buffer> Attach(const Ticket& ticket);
-  // Ends a ticket that nobody needs.
+  // Ends a ticket that nobody needs. Waits, and errors, as Attach.
   absl::Status ReturnTicket(const Ticket& ticket);
   // Returns whether Share and Attach work with this daemon.
   bool SharesMemory() const;
