@@ -141,5 +141,23 @@ TEST_F(LineageTest, NotesAreCountedAndForgotten) {
   EXPECT_EQ(notes_, 0u);
 }
 
+// The session may free its buffer before the device reports; others still have the memory.
+TEST_F(LineageTest, SharedMemoryIsSpoiltThoughItsBufferIsGone) {
+  memory::SharedAllocation shared, later;
+  Send(1, "abs", {3}, {1});
+  table_.Share(At(3), shared);
+  lineage_.BecameShared(At(3));
+  Send(2, "abs", {4}, {3});
+  table_.Share(At(5), later);
+  Send(3, "abs", {5}, {4});
+  table_.Erase(At(3));
+  table_.Erase(At(5));
+  lineage_.Spoil(1, kFault);
+  EXPECT_EQ(shared.poison, Poison::kFresh);
+  EXPECT_EQ(later.poison, Poison::kFresh) << "computed from it";
+  EXPECT_EQ(At(4).allocation().poison, Poison::kFresh);
+  lineage_.Forget(3);
+}
+
 }  // namespace
 }  // namespace xpud::stream
