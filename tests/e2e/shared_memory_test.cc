@@ -350,5 +350,58 @@ TEST_F(SharedMemoryTest, BreachesEndTheirSession) {
   EXPECT_THAT(*Make(*receiver_, 4096, 2).Read(), Each(2));
 }
 
+// ---- executors that are lost
+
+class SharedOnExecutor : public ::testing::Test {
+ protected:
+  static absl::Status Misbehave(const Floats& output, const char* row) {
+    const int64_t sizes[] = {output.count()};
+    TensorRef all;
+    all.kind = TensorRef::Kind::kTensor;
+    all.rank = 1;
+    all.buffer = output.buffer.handle();
+    all.sizes = sizes;
+    OpCall call;
+    call.row = &ops::RowOf(row);
+    call.outputs = call.inputs = {&all, 1};
+    return output.queue.Execute(call);
+  }
+  Floats Make(Session& session, float value) {
+    Floats made = {session.DefaultQueue(0), *session.DefaultQueue(0).Allocate(1024)};
+    EXPECT_TRUE(made.Fill(value).ok());
+    return made;
+  }
+  Floats Attach(const Ticket& ticket) { return {receiver_->DefaultQueue(0), *receiver_->Attach(ticket)}; }
+
+  DaemonProcess daemon_{{"--executor", "process", "--test-kernels"}};
+  std::unique_ptr<Session> sender_ = daemon_.Connect("sender"), receiver_ = daemon_.Connect("receiver");
+};
+
+TEST_F(SharedOnExecutor, MemorySurvivesTheExecutor) {
+  const Floats ours = Make(*sender_, 1);
+  const Floats theirs = Attach(*sender_->Share(ours.buffer));
+  ASSERT_TRUE(ours.Add(1).ok() && ours.queue.Synchronize().ok());
+  SignalProcess(daemon_.AwaitExecutor(), SIGKILL);
+  EXPECT_THAT(*theirs.Read(), Each(2));
+  ASSERT_TRUE(theirs.Add(1).ok() && theirs.queue.Synchronize().ok());
+  EXPECT_THAT(*ours.Read(), Each(3));
+}
+
+// What the session that is blamed was writing is neither old nor new; what it was not writing is as it was.
+TEST_F(SharedOnExecutor, WhatAGuiltySessionWasWritingIsPoisoned) {
+  const Floats written = Make(*sender_, 1), quiet = Make(*sender_, 2);
+  const Floats theirs = Attach(*sender_->Share(written.buffer)),
+               others = Attach(*sender_->Share(quiet.buffer));
+  ASSERT_TRUE(sender_->Synchronize(0).ok());
+  ASSERT_TRUE(Misbehave(written, "xpud::test_fault").ok());
+  EXPECT_THAT(std::string(sender_->Synchronize(0).message()), HasSubstr("closed this session"));
+  EXPECT_TRUE(Within(kSoon, [&] { return !theirs.Read().ok(); }));
+  EXPECT_THAT(std::string(theirs.Read().status().message()),
+              AllOf(HasSubstr("another process shares"), HasSubstr("closed a session while it wrote")));
+  EXPECT_THAT(*others.Read(), Each(2));
+  ASSERT_TRUE(theirs.Fill(7).ok());
+  EXPECT_THAT(*theirs.Read(), Each(7)) << "until it is overwritten";
+}
+
 }  // namespace
 }  // namespace xpud::e2e
