@@ -146,6 +146,8 @@ absl::Status SessionRelay::Note(const wire::CommandHeader& header, std::span<con
   Awaited awaited = {sequence_, {}};
   if (header.kind == wire::CommandKind::kDownload) {
     awaited.part = StagingOf<wire::DownloadCommand>(command, transport_.staging().size());
+  } else if (header.kind == wire::CommandKind::kShare || header.kind == wire::CommandKind::kAttach) {
+    return NoteAnswer(header, command);
   } else if (header.kind == wire::CommandKind::kTimestamp &&
              command.size() == sizeof(wire::TimestampCommand)) {
     wire::TimestampCommand stamp;
@@ -158,6 +160,21 @@ absl::Status SessionRelay::Note(const wire::CommandHeader& header, std::span<con
   if (awaited_bytes_ > transport_.staging().size())
     return absl::InvalidArgumentError("downloads in flight exceed the staging memory");
   awaited_[header.queue].push_back(awaited);
+  return absl::OkStatus();
+}
+
+absl::Status SessionRelay::NoteAnswer(const wire::CommandHeader& header, std::span<const std::byte> command) {
+  std::array<uint32_t, wire::kAnswerSlots> slots;
+  const bool shares = header.kind == wire::CommandKind::kShare;
+  if (command.size() != (shares ? sizeof(wire::ShareCommand) : sizeof(wire::AttachCommand)))
+    return absl::OkStatus();  // the daemon ends the session
+  const size_t offset = shares ? offsetof(wire::ShareCommand, slots) : offsetof(wire::AttachCommand, slots);
+  std::memcpy(slots.data(), command.data() + offset, sizeof(slots));
+  MutexLock lock(mutex_);
+  // The word that says that there is an answer comes last.
+  for (size_t i = slots.size(); i-- > 0;) {
+    if (slots[i] < wire::kMaxTimestamps) awaited_[header.queue].push_back({sequence_, {}, slots[i]});
+  }
   return absl::OkStatus();
 }
 

@@ -67,6 +67,8 @@ class SessionRelay {
   absl::StatusOr<bool> PutCommands();
   // Returns InvalidArgument if the downloads in flight exceed the staging memory, which no library causes.
   absl::Status Note(const wire::CommandHeader& header, std::span<const std::byte> command);
+  // The command's answer will be sent.
+  absl::Status NoteAnswer(const wire::CommandHeader& header, std::span<const std::byte> command);
   // For the writing thread, which is Run's.
   void SendLoop(ServerCall& call);
   bool SendAgain(ServerCall& call);

@@ -9,6 +9,7 @@ namespace xpud::handles {
 
 using memory::Allocation;
 using memory::Poison;
+using memory::SharedAllocation;
 
 absl::Status BufferTable::Admit(wire::Handle handle) {
   const auto& [id, generation] = handle;
@@ -35,10 +36,10 @@ absl::Status BufferTable::Grow() {
 Buffer* BufferTable::Insert(wire::Handle handle) {
   if (handle.id > size_) ++size_;
   Buffer& buffer = At(handle.id);
-  const bool listed = buffer.allocation.listed;
+  const bool listed = buffer.own.listed;
   buffer = Buffer{};
   buffer.generation = buffer.last_generation = handle.generation;
-  buffer.allocation.listed = listed;
+  buffer.own.listed = listed;
   ++live_;
   return &buffer;
 }
@@ -49,19 +50,75 @@ void BufferTable::ForEach(absl::FunctionRef<void(Buffer&)> visit) {
   }
 }
 
+BufferTable::~BufferTable() {
+  space_.Return(tenant_, taken_);
+  for (SharedAllocation* const allocation : shared_in_place_) {
+    if (allocation->poison == Poison::kInPlace) allocation->poison = Poison::kNone;
+    allocation->listed = false;
+    allocation->list = nullptr;
+  }
+}
+
+void BufferTable::SetPoison(Allocation& allocation, Poison kind, memory::Fault fault) {
+  allocation.SetPoison(kind, fault);
+  if (!allocation.is_shared) return;
+  auto& shared = static_cast<SharedAllocation&>(allocation);
+  shared.poisoned_by = session_;
+  shared.error = error_of_(fault.cause);
+}
+
+void BufferTable::Spoil(Allocation& allocation, memory::Fault fault) {
+  if (allocation.poison == Poison::kNone) SetPoison(allocation, Poison::kFresh, fault);
+}
+
 void BufferTable::PoisonSkipped(Allocation& allocation, memory::Fault fault) {
   if (allocation.poison != Poison::kNone) return;
-  allocation.SetPoison(allocation.written ? Poison::kInPlace : Poison::kFresh, fault);
-  if (allocation.written && !std::exchange(allocation.listed, true)) in_place_.push_back(&allocation);
+  SetPoison(allocation, allocation.written ? Poison::kInPlace : Poison::kFresh, fault);
+  if (!allocation.written) return;
+  if (allocation.is_shared) {
+    auto& shared = static_cast<SharedAllocation&>(allocation);
+    if (shared.list != nullptr && shared.list != this) shared.list->Unlist(shared);
+    shared.list = this;
+    shared_in_place_.insert(&shared);
+  } else if (!allocation.listed) {
+    in_place_.push_back(&allocation);
+  }
+  allocation.listed = true;
+}
+
+void BufferTable::Share(Buffer& buffer, SharedAllocation& shared) {
+  if (shared.poison != Poison::kNone) {
+    shared.poisoned_by = session_;
+    shared.error = error_of_(shared.cause);
+  }
+  if (shared.poison == Poison::kInPlace) {
+    shared.listed = true;
+    shared.list = this;
+    shared_in_place_.insert(&shared);
+  }
+  buffer.own.poison = Poison::kNone;  // in in_place_ it stands for nothing now
+  buffer.Name(shared);
+}
+
+void BufferTable::Unlist(SharedAllocation& allocation) {
+  shared_in_place_.erase(&allocation);
+  allocation.listed = false;
+  allocation.list = nullptr;
 }
 
 void BufferTable::ForgiveInPlace(memory::Fault reported) {
-  std::erase_if(in_place_, [&](Allocation* allocation) {
+  const auto forgive = [&](Allocation* allocation) {
     if (allocation->poison == Poison::kInPlace) {
       if (allocation->fault_queue != reported.queue && allocation->cause != reported.cause) return false;
       allocation->poison = Poison::kNone;
     }
     allocation->listed = false;
+    return true;
+  };
+  std::erase_if(in_place_, forgive);
+  absl::erase_if(shared_in_place_, [&](SharedAllocation* allocation) {
+    if (!forgive(allocation)) return false;
+    allocation->list = nullptr;
     return true;
   });
 }

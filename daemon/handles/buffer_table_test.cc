@@ -62,9 +62,9 @@ TEST_F(BufferTableTest, IdsAreDenseAndGenerationsGrow) {
 TEST_F(BufferTableTest, PoisonThatGoesWithTheReportGoesFromAllAndFromThoseOnly) {
   constexpr memory::Fault kFault = {1, 0};
   Buffer& buffer = *Insert({1, 1});
-  Allocation& a = buffer.allocation;
-  Allocation& b = Insert({2, 1})->allocation;
-  Allocation& fresh = Insert({3, 1})->allocation;
+  Allocation& a = buffer.allocation();
+  Allocation& b = Insert({2, 1})->allocation();
+  Allocation& fresh = Insert({3, 1})->allocation();
   a.written = b.written = true;
   table_.PoisonSkipped(fresh, kFault);
   table_.PoisonSkipped(a, kFault);
@@ -72,7 +72,7 @@ TEST_F(BufferTableTest, PoisonThatGoesWithTheReportGoesFromAllAndFromThoseOnly) 
   b.poison = Poison::kNone;  // overwritten
   table_.PoisonSkipped(b, kFault);
   table_.Erase(buffer);
-  Allocation& next = Insert({1, 2})->allocation;
+  Allocation& next = Insert({1, 2})->allocation();
   EXPECT_EQ(next.poison, Poison::kNone) << "of the one that had its place";
   next.written = true;
   table_.PoisonSkipped(next, kFault);
@@ -86,8 +86,8 @@ TEST_F(BufferTableTest, PoisonThatGoesWithTheReportGoesFromAllAndFromThoseOnly) 
 }
 
 TEST_F(BufferTableTest, AReportForgivesWhatItsQueueOrItsErrorPoisoned) {
-  Allocation& first = Insert({1, 1})->allocation;
-  Allocation& second = Insert({2, 1})->allocation;
+  Allocation& first = Insert({1, 1})->allocation();
+  Allocation& second = Insert({2, 1})->allocation();
   first.written = second.written = true;
   table_.PoisonSkipped(first, {1, 0});
   table_.PoisonSkipped(second, {2, 5});

@@ -192,8 +192,13 @@ TenantTotals Lane::Tenants() const {
     TenantTotal& total = totals.Of(session.peer().tenant);
     total.counters[index_] += session.counters();
     total.counters[index_].held += policy_.Held(turns_.AccountOf(session.id()));
-    total.memory_bytes += session.allocated_bytes();
+    total.memory_bytes += session.allocated_bytes() - session.shared_bytes();
   });
+  for (const auto& [tenant, memory] : state_.shared->tenants()) {
+    TenantTotal& total = totals.Of(tenant);
+    total.memory_bytes += memory.bytes;
+    total.shared_bytes += memory.bytes;
+  }
   return totals;
 }
 
@@ -245,6 +250,7 @@ void Lane::WatchStalls() {
 
 void Lane::PollDevice() {
   WatchStalls();
+  if (state_.shared->due_ns() != UINT64_MAX) state_.shared->Expire(NowNs());
   for (const executor::Verdict& verdict : state_.device->Poll()) {
     for (const auto& session : ending_) {
       if (session->id() == verdict.owner) session->Abandon();
@@ -361,7 +367,7 @@ uint64_t Lane::MostSleepNs(Pending pending, uint64_t peer_pause_ns) const {
              })) {
     most = std::max(stalls_.period_ns(), uint64_t{100'000'000});
   }
-  if (const uint64_t due = policy_.DueNs(); due != UINT64_MAX) {
+  if (const uint64_t due = std::min(policy_.DueNs(), state_.shared->due_ns()); due != UINT64_MAX) {
     const uint64_t now = NowNs();
     most = std::min(most, due - std::min(due, now));
   }

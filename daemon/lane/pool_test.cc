@@ -108,8 +108,9 @@ TEST_F(PoolTest, EachTenantHasChunksOfItsOwnUntilItGoes) {
   EXPECT_EQ(other.arena, second.arena);
   EXPECT_NE(other.arena, account_.arena);
   pool_.Free(own);
-  EXPECT_NE(pool_.Allocate(512, other)->address, own.address) << "another tenant's memory";
-  pool_.Free({block.address + 512, 512, &other});
+  const Block next = *pool_.Allocate(512, other);
+  EXPECT_NE(next.address, own.address) << "another tenant's memory";
+  pool_.Free(next);
   pool_.Free(block);
   pool_.Close(other);
   EXPECT_EQ(pool_.chunk_bytes(), 2 * one) << "its other session is there";

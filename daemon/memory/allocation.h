@@ -1,5 +1,6 @@
 // Memory that a buffer names: a block, and what is known of its contents. A buffer is a handle of a session;
-// contents belong to the memory, whoever names it. Each allocation has one buffer. A value.
+// contents belong to the memory, whoever names it. Each allocation has one buffer, unless it is shared
+// (shared_memory.h). A value.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +27,12 @@ struct Fault {
 struct Allocation {
   Block block;
   uint64_t content = 0;  // changes with every write; never reused on this device
-  // The last commands that read and wrote it (devices whose work can be run again).
-  uint64_t last_read = 0, last_write = 0;
-  uint64_t input_of = 0;  // the last command that had it among its inputs
-  uint32_t cause = 0;     // as in Fault, while there is poison
+  uint32_t cause = 0;    // as in Fault, while there is poison
   Poison poison = Poison::kNone;
-  uint8_t fault_queue = 0;
+  uint8_t fault_queue : 7 = 0;
+  bool listed : 1 = false;  // among those whose poison ends with the report of the error
   bool written = false;
-  bool listed = false;  // among those whose poison ends with the report of the error
+  bool is_shared = false;
 
   Fault fault() const { return {cause, fault_queue}; }
   // Keeps earlier poison.
@@ -41,13 +40,7 @@ struct Allocation {
     if (poison != Poison::kNone) return;
     poison = kind;
     cause = fault.cause;
-    fault_queue = fault.queue;
-  }
-  // Command `sequence` writes it.
-  void MarkWritten(uint64_t sequence, uint64_t new_content) {
-    written = true;
-    content = new_content;
-    last_write = sequence;
+    fault_queue = fault.queue & 0x7f;
   }
 };
 

@@ -71,15 +71,36 @@ void Ledger::Release(Account& account, uint64_t bytes) {
   Change(account, [&] { account.held_ -= bytes; });
 }
 
+// Neither unused credit nor the tenant's sums change: both accounts hold what they get or lose as credit.
+void Ledger::Move(Account& from, Account& to, uint64_t bytes) {
+  XPUD_CHECK(from.share_ == to.share_ && bytes <= from.held_ && bytes <= from.credit_);
+  from.held_ -= bytes;
+  from.credit_ -= bytes;
+  to.held_ += bytes;
+  to.credit_ += bytes;
+  for (const Account* account : {&from, &to})
+    account->published_->store(account->credit_, std::memory_order_seq_cst);
+}
+
+std::optional<MemoryShortage> Ledger::ShortOfOwn(const Account& account, uint64_t more) {
+  if (!account.quota_) return std::nullopt;
+  const uint64_t used = account.credit_ + account.attached_;
+  if (more <= Less(*account.quota_, used)) return std::nullopt;
+  return MemoryShortage{MemoryShortage::Scope::kProcess, *account.quota_, used};
+}
+
 uint64_t Ledger::Room(const Account& account) const {
   const uint64_t of_tenant = Less(QuotaOf(account.share_->second), account.share_->second.credit);
-  return account.quota_ ? std::min(of_tenant, Less(*account.quota_, account.credit_)) : of_tenant;
+  return account.quota_ ? std::min(of_tenant, Less(*account.quota_, account.credit_ + account.attached_))
+                        : of_tenant;
 }
 
 std::vector<MemoryShortage> Ledger::LimitsOf(const Account& account) const {
   const Share& share = account.share_->second;
   std::vector<MemoryShortage> limits;
-  if (account.quota_) limits.push_back({MemoryShortage::Scope::kProcess, *account.quota_, account.credit_});
+  if (account.quota_) {
+    limits.push_back({MemoryShortage::Scope::kProcess, *account.quota_, account.credit_ + account.attached_});
+  }
   limits.push_back({MemoryShortage::Scope::kUser, QuotaOf(share), share.credit});
   return limits;
 }
@@ -103,7 +124,7 @@ uint64_t Ledger::QuotaOf(const Tenant& tenant, std::optional<uint64_t> own) cons
 }
 
 bool Ledger::IsBeyondQuota(const Account& account) const {
-  return account.credit_ > QuotaOf(account) ||
+  return (account.quota_ && account.credit_ + account.attached_ > *account.quota_) ||
          account.share_->second.credit > QuotaOf(account.share_->second);
 }
 

@@ -36,6 +36,8 @@ class Ledger {
     uint64_t credit() const { return credit_; }
     uint64_t held() const { return held_; }
     std::optional<uint64_t> quota() const { return quota_; }
+    // Bytes of shared memory that the session has, which its own quota counts, too.
+    uint64_t attached() const { return attached_; }
 
    private:
     friend class Ledger;
@@ -45,6 +47,7 @@ class Ledger {
     uint64_t credit_ = 0;
     // Bytes in buffers, including freed ones that are still in use; may exceed the credit.
     uint64_t held_ = 0;
+    uint64_t attached_ = 0;
     std::optional<uint64_t> quota_;
     bool idle_ = true;
   };
@@ -66,6 +69,15 @@ class Ledger {
   void Give(Account& account, uint64_t bytes) { SetCredit(account, account.credit_ + bytes); }
   void Hold(Account& account, uint64_t bytes);
   void Release(Account& account, uint64_t bytes);
+  // Moves bytes that `from` holds, and their credit, to another account of the tenant. What the tenant's
+  // accounts hold and have as credit stays the same.
+  void Move(Account& from, Account& to, uint64_t bytes);
+  // Takes `bytes` of credit away. REQUIRES: it has so much.
+  void TakeCredit(Account& account, uint64_t bytes) { SetCredit(account, account.credit_ - bytes); }
+  // The session has `bytes` of shared memory in all.
+  static void SetAttached(Account& account, uint64_t bytes) { account.attached_ = bytes; }
+  // Returns the limit if `more` bytes of shared memory exceed the session's own quota.
+  static std::optional<MemoryShortage> ShortOfOwn(const Account& account, uint64_t more);
   // A session is idle if it has no published command and none in flight. Credit that an idle session neither
   // uses nor claims may be taken back.
   void SetIdle(Account& account, bool idle);

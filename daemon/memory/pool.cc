@@ -102,7 +102,7 @@ absl::StatusOr<Block> Pool::Allocate(uint64_t bytes, Ledger::Account& account) {
   XPUD_CHECK(range.has_value());
   peak_ = std::max(peak_, used_bytes());
   ledger_.Hold(account, range->bytes);
-  return Block{reinterpret_cast<std::byte*>(range->address), range->bytes, &account};
+  return Block{reinterpret_cast<std::byte*>(range->address), range->bytes, &account, {}};
 }
 
 void Pool::Free(const Block& block) {

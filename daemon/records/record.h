@@ -28,6 +28,7 @@ enum class Stall : uint8_t {
   kPeer,        // another device of the session
   kDevice,      // the device's queue is full
   kErrorWords,  // too many commands that check indices are in flight
+  kSharer,      // what another session had begun before it shared the memory
 };
 inline constexpr const char* kStallNames[] = {"none",
                                               "compiling",
@@ -35,7 +36,8 @@ inline constexpr const char* kStallNames[] = {"none",
                                               "another queue",
                                               "another device",
                                               "device busy",
-                                              "device busy with commands that check indices"};
+                                              "device busy with commands that check indices",
+                                              "another process's work on shared memory"};
 
 // "compiling (add.Tensor)"; `row`: of the command that waits, or null.
 std::string Describe(Stall stall, const ops::Row* row);

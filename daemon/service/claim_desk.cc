@@ -211,8 +211,10 @@ std::optional<uint64_t> ClaimDesk::HeldBy(const Tenant& tenant) {
     if (found == tenants.end() || found->second.accounts == 0) return;
     held = held.value_or(0);
     lane.ForEach([&](const session::DeviceSession& session) {
-      if (session.peer().tenant == tenant) *held += session.allocated_bytes();
+      if (session.peer().tenant == tenant) *held += session.allocated_bytes() - session.shared_bytes();
     });
+    const auto& sharers = lane.state().shared->tenants();
+    if (const auto shared = sharers.find(tenant); shared != sharers.end()) *held += shared->second.bytes;
   });
   return held;
 }
@@ -253,7 +255,10 @@ void ClaimDesk::Continue(const std::string& key, Ending& ending) {
     for (const auto& session : lanes_.registry().List())
       if (session->peer().tenant == tenant) lanes_.Evict(*session, ending.reason);
   }
-  if (claims_.Find(key)->sessions != 0 || HeldBy(tenant)) return;
+  if (claims_.Find(key)->sessions != 0) return;
+  // Nobody is left to take its tickets.
+  lanes_.CallEach([&](lane::Lane& lane) { lane.state().shared->Revoke(tenant); });
+  if (HeldBy(tenant)) return;
   claims_.Remove(key);
   Apply(tenant, nullptr);
   ending.done = true;

@@ -124,13 +124,14 @@ void Fill(const session::Session& session, v1::Session& out) {
 // A session's parts on all devices.
 struct Work {
   SessionCounters counters;
-  uint64_t memory_bytes = 0, peak_bytes = 0, buffers = 0, queues = 0, kernels_pending = 0;
+  uint64_t memory_bytes = 0, shared_bytes = 0, peak_bytes = 0, buffers = 0, queues = 0, kernels_pending = 0;
   std::string waiting_for;                        // on the last of them
   std::map<uint32_t, v1::SessionDevice> devices;  // that the session uses
 
   void Add(uint32_t device, const session::DeviceSession& session) {
     counters += session.counters();
     memory_bytes += session.allocated_bytes();
+    shared_bytes += session.shared_bytes();
     peak_bytes += session.peak_bytes();
     buffers += session.buffer_count();
     queues += static_cast<uint64_t>(session.queue_count());
@@ -145,6 +146,7 @@ struct Work {
   void CopyTo(v1::Session& out) const {
     counters.CopyTo(out);
     out.set_memory_bytes(memory_bytes);
+    out.set_shared_bytes(shared_bytes);
     out.set_memory_peak_bytes(peak_bytes);
     out.set_buffers(buffers);
     out.set_queues(static_cast<uint32_t>(queues));
@@ -160,6 +162,7 @@ void Fill(const std::string& tenant, const TenantTotal& total, v1::TenantTotal& 
   out.set_sessions(total.sessions);
   out.set_sessions_opened(total.sessions_opened);
   out.set_memory_bytes(total.memory_bytes);
+  out.set_shared_bytes(total.shared_bytes);
   total.AllCounters().CopyTo(out);
 }
 
@@ -476,8 +479,10 @@ class Control::Service final : public v1::Control::Service {
                              v1::ListQuotasResponse& out) {
     const memory::Ledger& ledger = lane.state().pool->ledger();
     std::map<Tenant, uint64_t> used;
-    lane.ForEach(
-        [&](const session::DeviceSession& part) { used[part.peer().tenant] += part.allocated_bytes(); });
+    lane.ForEach([&](const session::DeviceSession& part) {
+      used[part.peer().tenant] += part.allocated_bytes() - part.shared_bytes();
+    });
+    for (const auto& [tenant, memory] : lane.state().shared->tenants()) used[tenant] += memory.bytes;
     AddQuota(lane.index(), ledger.default_quota(), ledger.default_quota(), out).set_default_(true);
     for (const auto& [tenant, share] : ledger.tenants()) {
       v1::Quota& quota = AddQuota(lane.index(), share.quota, ledger.QuotaOf(share), out);

@@ -75,6 +75,10 @@ const char* NameOf(CommandKind kind) {
       return "forget kernel";
     case CommandKind::kPrepareKernel:
       return "prepare kernel";
+    case CommandKind::kShare:
+      return "share";
+    case CommandKind::kAttach:
+      return "attach";
   }
   return "unknown";
 }

@@ -21,6 +21,13 @@ constexpr uint64_t kMaxPrepared = 128;  // kernels that wait to be compiled ahea
 
 absl::Status Breach(const char* what) { return absl::InvalidArgumentError(what); }
 
+absl::Status CheckSlots(const uint32_t (&slots)[wire::kAnswerSlots]) {
+  for (const uint32_t slot : slots) {
+    if (slot >= wire::kMaxTimestamps) return Breach("an answer's slot is out of range");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceSession>> DeviceSession::Create(
@@ -47,7 +54,7 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
       time_(state.time, work_.used_ns, counters_),
       prediction_(state.device->properties().peak, state.usual),
       reader_(*transport_),
-      buffers_(space, session_->peer().tenant),
+      buffers_(space, session_->peer().tenant, session_->id()),
       kernel_owner_(kernels::KernelOwner::Create(session_->peer().tenant.Text())),
       ahead_owner_(kernels::KernelOwner::Create(session_->peer().tenant.Text(), /*is_ahead=*/true)),
       memories_(*state.device, session_->id()),
@@ -58,15 +65,20 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
       memory_(state, device, session_->peer().tenant, *transport_, queues_, announcer_, *rerun_,
               busy_queues_),
       ops_(state, buffers_, kernels_, errors_, memory_, *rerun_, *kernel_owner_),
-      copies_(state, *transport_, access_, buffers_, memories_, errors_, *rerun_, counters_) {}
+      copies_(state, *transport_, access_, buffers_, memories_, errors_, *rerun_, counters_) {
+  buffers_.ExplainCauses([this](uint32_t cause) { return errors_.ErrorOf(cause); });
+}
 
 DeviceSession::~DeviceSession() {
   ops_.Drop();
+  if (abandoned_) {
+    const absl::Status error =
+        absl::AbortedError("the daemon closed a session while it wrote memory that it shares");
+    memory_.SpoilUnfinished(buffers_, {errors_.Number(error), 0});
+  }
+  state_.shared->SenderEnded(session_->id(), NowNs());
   queues_.ForEach(UINT64_MAX, [&](Queue& queue) { queues_.Close(queue.id); });
-  buffers_.ForEach([&](Buffer& buffer) {
-    const memory::Block& block = buffer.allocation.block;
-    if (block.address != nullptr) state_.pool->Free(block);
-  });
+  buffers_.ForEach([&](Buffer& buffer) { memory_.Drop(buffer); });
 }
 
 void DeviceSession::SetPriority(PriorityClass priority) {
@@ -320,6 +332,10 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::RunCommand(const wire::Com
       return ForgetKernel(bytes);
     case CommandKind::kPrepareKernel:
       return PrepareKernel(bytes);
+    case CommandKind::kShare:
+      return Share(bytes);
+    case CommandKind::kAttach:
+      return Attach(bytes);
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("a command of unknown kind ", static_cast<int>(header.kind)));
@@ -336,10 +352,10 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Allocate(Bytes bytes, Queu
   buffer->bytes = command.bytes;
   buffer->queues = uint64_t{1} << queue.id;  // it may zero the memory
   if (block.ok()) {
-    buffer->allocation.block = *block;
+    buffer->own.block = *block;
   } else {
-    buffer->allocation.SetPoison(memory::Poison::kNoStorage,
-                                 errors_.Raise(queue.id, command_.sequence, block.status()));
+    buffer->own.SetPoison(memory::Poison::kNoStorage,
+                          errors_.Raise(queue.id, command_.sequence, block.status()));
   }
   return Outcome::kDone;
 }
@@ -367,6 +383,92 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Reserve(Bytes bytes) {
   transport_->AnswerReserve(command_.sequence, *shortage);
   transport_->WakeClient();
   return Outcome::kDone;
+}
+
+DeviceSession::Outcome DeviceSession::Answer(const uint32_t (&slots)[wire::kAnswerSlots], wire::Answer answer,
+                                             std::array<uint64_t, wire::kAnswerSlots - 1> words) {
+  const auto store = [&](uint32_t slot, uint64_t word) {
+    std::atomic_ref<uint64_t>(*transport_->TimestampWord(slot)).store(word, std::memory_order_release);
+  };
+  for (size_t i = 0; i < words.size(); ++i) store(slots[i + 1], words[i]);
+  store(slots[0], wire::AnswerOf(command_.sequence, answer));
+  transport_->WakeClient();
+  return Outcome::kDone;
+}
+
+// A queue that was destroyed had completed everything; one that was made since has its own, later, sequences.
+bool DeviceSession::HasCompleted(const memory::SharedMemory::Mark& mark) const {
+  if (!queues_.IsOpen(mark.queue)) return true;
+  const stream::Completion& completion = *queues_[mark.queue].completion;
+  return completion.completed() >= mark.sequence || completion.submitted() < mark.sequence;
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::Share(Bytes bytes) {
+  wire::ShareCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  RETURN_IF_ERROR(CheckSlots(command.slots));
+  Buffer* const buffer = buffers_.Find(command.buffer);
+  if (buffer == nullptr) return Breach("a buffer was shared that does not exist");
+  command_.heavy = true;
+  if (buffer->bytes == 0 || buffer->own.block.address == nullptr)
+    return Answer(command.slots, wire::Answer::kNoMemory);
+  memory::SharedMemory& shared = *state_.shared;
+  if (!shared.MayIssue(session_->peer().tenant))
+    return Answer(command.slots, wire::Answer::kTicketLimit, {memory::SharedMemory::kMaxTickets});
+  RETURN_IF_ERROR(Announce());  // the other session waits for what is in flight
+  if (!buffer->own.is_shared) {
+    const memory::Block block = buffer->own.block;
+    buffers_.Share(*buffer, shared.Share(session_->peer().tenant, buffer->own, buffer->bytes));
+    memory_.Shared(block);
+    queues_.ForEach(buffer->queues, [&](Queue& queue) { queue.completion->BecameShared(*buffer); });
+  }
+  std::vector<memory::SharedMemory::Mark> marks;
+  queues_.ForEach(buffer->queues, [&](Queue& queue) {
+    const stream::Completion& completion = *queue.completion;
+    if (completion.completed() < completion.submitted()) marks.push_back({queue.id, completion.submitted()});
+  });
+  memory::SharedAllocation& memory = *buffer->own.block.shared;
+  const memory::SharedMemory::Ticket ticket = shared.Issue(memory, session_->id(), *this, std::move(marks));
+  return Answer(command.slots, wire::Answer::kDone, {ticket[0], ticket[1], memory.id});
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::Attach(Bytes bytes) {
+  wire::AttachCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  RETURN_IF_ERROR(CheckSlots(command.slots));
+  const bool gives_back = command.buffer.id == 0 && command.buffer.generation == 0;
+  if (!gives_back) RETURN_IF_ERROR(buffers_.Admit(command.buffer));
+  command_.heavy = true;
+  memory::SharedMemory& shared = *state_.shared;
+  const memory::SharedMemory::Ticket ticket = {command.ticket[0], command.ticket[1]};
+  const memory::SharedMemory::Issued* const issued = shared.Find(ticket, session_->peer().tenant);
+  if (gives_back) {
+    if (issued == nullptr) return Answer(command.slots, wire::Answer::kNoTicket);
+    shared.Drop(shared.Take(ticket));
+    return Answer(command.slots, wire::Answer::kDone);
+  }
+  std::optional<MemoryShortage> shortage;
+  if (issued != nullptr) {
+    if (!shared.IsReady(*issued)) {
+      RETURN_IF_ERROR(Announce());  // it may be this session's own
+      awaits_peer_ = true;
+      return Stalls(records::Stall::kSharer);
+    }
+    shortage = memory_.Attach(*issued->allocation);
+  }
+  Buffer* const buffer = buffers_.Insert(command.buffer);
+  if (issued == nullptr || shortage) {
+    const absl::Status error =
+        absl::FailedPreconditionError("a buffer names shared memory that it did not get");
+    buffer->own.SetPoison(memory::Poison::kNoStorage,
+                          {errors_.Number(error), static_cast<uint8_t>(current_queue_)});
+    if (issued == nullptr) return Answer(command.slots, wire::Answer::kNoTicket);
+    return Answer(command.slots, wire::Answer::kBeyondQuota, {shortage->limit, shortage->used});
+  }
+  memory::SharedAllocation& memory = shared.Take(ticket);
+  buffer->bytes = memory.bytes;
+  buffer->Name(memory);
+  return Answer(command.slots, wire::Answer::kDone, {memory.bytes});
 }
 
 absl::StatusOr<DeviceSession::Outcome> DeviceSession::ReleaseMemory(Bytes bytes) {

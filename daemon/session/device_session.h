@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -34,7 +35,7 @@
 
 namespace xpud::session {
 
-class DeviceSession {
+class DeviceSession final : memory::SharedMemory::Sender {
  public:
   // Opens `device` for the session, and makes its queue 0. `priority`: of its queues on the device.
   static absl::StatusOr<std::unique_ptr<DeviceSession>> Create(
@@ -64,7 +65,8 @@ class DeviceSession {
   bool under_way() const { return announcer_.IsUnderWay() || awaits_device_ || awaits_peer_; }
   // Whether its next command waits until less of the session is on the device.
   bool is_full() const { return awaits_device_; }
-  // Whether its next command waits for another device of the session, and nothing else is under way.
+  // Whether its next command waits for another device of the session, or another session, and nothing else is
+  // under way.
   bool awaits_peer_only() const { return awaits_peer_ && !announcer_.IsUnderWay() && !awaits_device_; }
   // The lane woke up. No command had waited: the first one woke it.
   void Awake(uint64_t now_ns) {
@@ -96,6 +98,8 @@ class DeviceSession {
   const stream::DeviceWork& work() const { return work_; }
   memory::Ledger::Account& account() const { return memory_.account(); }
   uint64_t allocated_bytes() const { return memory_.allocated_bytes(); }
+  // Of these: shared memory, which the tenant is charged for.
+  uint64_t shared_bytes() const { return memory_.shared_bytes(); }
   uint64_t peak_bytes() const { return memory_.peak_bytes(); }
   size_t buffer_count() const { return buffers_.live(); }
   int queue_count() const { return queues_.count(); }
@@ -154,6 +158,12 @@ class DeviceSession {
   absl::StatusOr<Outcome> Allocate(Bytes bytes, stream::Queue& queue);
   absl::StatusOr<Outcome> Free(Bytes bytes);
   absl::StatusOr<Outcome> Reserve(Bytes bytes);
+  absl::StatusOr<Outcome> Share(Bytes bytes);
+  absl::StatusOr<Outcome> Attach(Bytes bytes);
+  // Writes an answer to a command's slots. Returns kDone.
+  Outcome Answer(const uint32_t (&slots)[wire::kAnswerSlots], wire::Answer answer,
+                 std::array<uint64_t, wire::kAnswerSlots - 1> words = {});
+  bool HasCompleted(const memory::SharedMemory::Mark& mark) const override;
   absl::StatusOr<Outcome> ReleaseMemory(Bytes bytes);
   absl::StatusOr<Outcome> DefineKernel(Bytes bytes, const stream::Queue& queue);
   absl::StatusOr<Outcome> ForgetKernel(Bytes bytes);
@@ -201,7 +211,7 @@ class DeviceSession {
   uint32_t current_queue_ = 0;  // and its queue
   uint64_t progress_ns_ = 0;    // when a command last ran or ended
   bool awaits_device_ = false;  // the next command's queue has no room; nothing wakes the lane once it has
-  bool awaits_peer_ = false;    // the next command waits for another device
+  bool awaits_peer_ = false;    // the next command waits for another device, or another session
   bool tenant_waits_ = false;   // its tenant may not run
   bool ending_ = false;         // takes no more commands
   bool abandoned_ = false;      // the device does nothing more

@@ -117,13 +117,18 @@ void AsynchronousCompletion::HandleTrouble() {
   if (trouble.error.ok()) return;
   const memory::Fault fault = context_.errors.Raise(id_, fenced_, trouble.error);
   for (const auto& [address, bytes] : trouble.spoilt) {
-    context_.buffers.ForEach([&, address = address, bytes = bytes](handles::Buffer& buffer) {
-      memory::Allocation& allocation = buffer.allocation;
+    const auto spoil = [&, address = address, bytes = bytes](memory::Allocation& allocation, uint64_t size) {
       const uint64_t begin = reinterpret_cast<uint64_t>(allocation.block.address);
-      if (begin == 0 || begin + buffer.bytes <= address || address + bytes <= begin) return;
+      if (begin == 0 || begin + size <= address || address + bytes <= begin) return;
       allocation.poison = memory::Poison::kNone;  // whatever it had
-      allocation.SetPoison(memory::Poison::kFresh, fault);
+      context_.buffers.Spoil(allocation, fault);
+    };
+    context_.buffers.ForEach([&](handles::Buffer& buffer) {
+      if (!buffer.own.is_shared) spoil(buffer.own, buffer.bytes);
     });
+    // The session may have freed its buffer of what it shares.
+    context_.state.shared->ForEach(
+        [&](memory::SharedAllocation& allocation) { spoil(allocation, allocation.bytes); });
   }
 }
 

@@ -33,6 +33,7 @@ class AsynchronousCompletion final : public Completion {
   Launch Launched(uint64_t sequence, const CheckedOp& op) override;
   void Moved(uint64_t bytes, bool host) override;
   void Copied(uint64_t sequence, handles::Buffer* source, handles::Buffer& target, bool fills) override;
+  void BecameShared(const handles::Buffer& buffer) override { lineage_.BecameShared(buffer); }
 
   absl::Status WriteTimestamp(uint32_t slot) override;
   void ChargeTurn(uint64_t, uint64_t) override {}

@@ -83,6 +83,8 @@ class Completion {
   virtual void Moved(uint64_t bytes, bool host) = 0;
   // A copy to a buffer was appended; see Lineage::NoteCopy.
   virtual void Copied(uint64_t sequence, handles::Buffer* source, handles::Buffer& target, bool fills) = 0;
+  // The buffer, which the queue has used, names shared memory from now on.
+  virtual void BecameShared(const handles::Buffer&) {}
 
   virtual absl::Status WriteTimestamp(uint32_t slot) = 0;
   // Charges the time of a turn in which the lane submitted commands of this queue.

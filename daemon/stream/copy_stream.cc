@@ -1,6 +1,7 @@
 #include "daemon/stream/copy_stream.h"
 
 #include "absl/strings/str_cat.h"
+#include "daemon/stream/poison.h"
 #include "proto/base/status_macros.h"
 #include "proto/wire/decode.h"
 
@@ -26,10 +27,11 @@ absl::StatusOr<std::byte*> CopyStream::PartOf(Buffer* buffer, uint64_t offset, u
     return absl::InvalidArgumentError(absl::StrCat("a copy of ", bytes, " bytes at ", offset,
                                                    " leaves its buffer of ", buffer->bytes, " bytes"));
   }
-  if (buffer->allocation.poison == Poison::kNoStorage)
+  const Allocation& allocation = buffer->allocation();
+  if (allocation.poison == Poison::kNoStorage)
     return absl::FailedPreconditionError("a copy names a buffer whose allocation failed");
   buffer->queues |= uint64_t{1} << queue.id;
-  return buffer->allocation.block.address + offset;
+  return allocation.block.address + offset;
 }
 
 absl::StatusOr<std::byte*> CopyStream::HostPart(const wire::HostPlace& place, uint64_t bytes,
@@ -50,9 +52,10 @@ absl::StatusOr<std::byte*> CopyStream::HostPart(const wire::HostPlace& place, ui
 }
 
 bool CopyStream::MayRead(const Buffer* source, Buffer* target, const Queue& queue, const Command& command) {
-  if (source == nullptr || source->allocation.poison == Poison::kNone) return true;
-  const memory::Fault fault = errors_.RaiseAgain(queue.id, command.sequence, source->allocation.fault());
-  if (target != nullptr) buffers_.PoisonSkipped(target->allocation, fault);
+  if (source == nullptr || source->allocation().poison == Poison::kNone) return true;
+  const memory::Fault fault =
+      RaisePoison(errors_, buffers_, queue.id, command.sequence, source->allocation());
+  if (target != nullptr) buffers_.PoisonSkipped(target->allocation(), fault);
   return false;
 }
 
@@ -60,15 +63,15 @@ void CopyStream::Finish(const absl::Status& status, Buffer* source, Buffer* targ
                         const Queue& queue, const Command& command) {
   if (!status.ok()) {
     const memory::Fault fault = errors_.Raise(queue.id, command.sequence, status);
-    if (target != nullptr) buffers_.PoisonSkipped(target->allocation, fault);
+    if (target != nullptr) buffers_.PoisonSkipped(target->allocation(), fault);
     return;
   }
   queue.completion->Moved(bytes, source == nullptr || target == nullptr);
   if (target == nullptr) return;
   queue.completion->Copied(command.sequence, source, *target, bytes == target->bytes);
-  Allocation& written = target->allocation;
+  Allocation& written = target->allocation();
   if (written.poison == Poison::kFresh && bytes == target->bytes) written.poison = Poison::kNone;
-  written.MarkWritten(command.sequence, ++state_.last_content);
+  target->MarkWritten(command.sequence, ++state_.last_content);
 }
 
 absl::Status CopyStream::UploadTo(wire::Handle handle, uint64_t offset, uint64_t bytes, Queue& queue,
@@ -76,7 +79,7 @@ absl::Status CopyStream::UploadTo(wire::Handle handle, uint64_t offset, uint64_t
   Buffer* buffer = buffers_.Find(handle);
   const auto target = PartOf(buffer, offset, bytes, queue, command);
   absl::Status status = target.status();
-  if (status.ok()) status = rerun_.PrepareWrite(queue, buffer->allocation);
+  if (status.ok()) status = rerun_.PrepareWrite(queue, *buffer);
   if (status.ok()) status = append(*target);
   if (status.ok()) counters_.uploaded_bytes += bytes;
   Finish(status, nullptr, buffer, bytes, queue, command);
@@ -108,7 +111,7 @@ absl::Status CopyStream::Download(std::span<const std::byte> bytes, Queue& queue
   const auto source = PartOf(buffer, download.offset, download.bytes, queue, command);
   absl::Status status = source.status();
   if (status.ok()) status = queue.device->Copy(target, *source, download.bytes);
-  if (status.ok()) buffer->allocation.last_read = command.sequence;
+  if (status.ok()) buffer->last_read = command.sequence;
   if (status.ok()) counters_.downloaded_bytes += download.bytes;
   Finish(status, buffer, nullptr, download.bytes, queue, command);
   return absl::OkStatus();
@@ -127,9 +130,9 @@ absl::Status CopyStream::Copy(std::span<const std::byte> bytes, Queue& queue, Co
                         copy.source_offset < copy.target_offset + copy.bytes &&
                         copy.target_offset < copy.source_offset + copy.bytes;
   if (status.ok() && overlaps) status = absl::InvalidArgumentError("a copy's source and target overlap");
-  if (status.ok()) status = rerun_.PrepareWrite(queue, target_buffer->allocation);
+  if (status.ok()) status = rerun_.PrepareWrite(queue, *target_buffer);
   if (status.ok()) status = queue.device->Copy(*target, *source, copy.bytes);
-  if (status.ok()) source_buffer->allocation.last_read = command.sequence;
+  if (status.ok()) source_buffer->last_read = command.sequence;
   Finish(status, source_buffer, target_buffer, copy.bytes, queue, command);
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/api/device_queue.h"
 #include "daemon/memory/pool.h"
+#include "daemon/memory/shared_memory.h"
 #include "daemon/stream/device_time.h"
 #include "daemon/stream/prediction.h"
 #include "kernels/dispatch/kernel_library.h"
@@ -16,6 +17,7 @@ namespace xpud::stream {
 struct DeviceState {
   std::unique_ptr<executor::Device> device;
   std::unique_ptr<memory::Pool> pool;
+  std::unique_ptr<memory::SharedMemory> shared;  // of `pool`
   std::unique_ptr<kernels::KernelLibrary> library;
   DeviceTime time;
   Slowness usual;

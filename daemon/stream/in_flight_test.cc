@@ -22,7 +22,7 @@ class InFlightTest : public ::testing::Test {
  protected:
   memory::Block Block(uint64_t bytes) {
     blocks_ += 4096;
-    return {reinterpret_cast<std::byte*>(blocks_), bytes};
+    return {reinterpret_cast<std::byte*>(blocks_), bytes, nullptr, {}};
   }
   void Advance(uint64_t done) {
     freed_.clear();

@@ -15,18 +15,32 @@ void Lineage::Add(const Use& use) {
   ++notes_;
 }
 
+Lineage::Use Lineage::UseOf(Buffer& buffer) {
+  if (buffer.own.is_shared) [[unlikely]]
+    return {buffer.own.block.shared, 0, false, false, false, false};
+  return {&buffer, buffer.generation, false, false, false, false};
+}
+
+void Lineage::BecameShared(const Buffer& buffer) {
+  for (Use& use : uses_) {
+    if (use.memory != &buffer || use.generation != buffer.generation) continue;
+    use.memory = buffer.own.block.shared;
+    use.generation = 0;
+  }
+}
+
 void Lineage::AddOperand(const CheckedOp& op, uint32_t i) {
   Buffer* const buffer = op.buffers[i];
   if (buffer == nullptr) return;
   const bool output = i < op.outputs;
   const kernels::Operand& operand = op.operands[i];
   const uint64_t bytes = static_cast<uint64_t>(operand.numel()) * ops::SizeOf(operand.dtype);
-  Add({.buffer = buffer,
-       .generation = buffer->generation,
-       .reads = !output || ops::IsUpdated(op.call, i),
-       .writes = output,
-       .fills = output && bytes == buffer->bytes,
-       .updates = output && buffer->allocation.written});
+  Use use = UseOf(*buffer);
+  use.reads = !output || ops::IsUpdated(op.call, i);
+  use.writes = output;
+  use.fills = output && bytes == buffer->bytes;
+  use.updates = output && buffer->allocation().written;
+  Add(use);
 }
 
 void Lineage::NoteElements(uint64_t sequence, const CheckedOp& op) {
@@ -53,22 +67,30 @@ void Lineage::Note(uint64_t sequence, const CheckedOp& op) {
 
 void Lineage::NoteCopy(uint64_t sequence, Buffer* source, Buffer& target, bool fills) {
   parts_.push_back({sequence, 0});
-  if (source != nullptr) Add({source, source->generation, true, false, false, false});
-  Add({&target, target.generation, false, true, fills, target.allocation.written});
+  if (source != nullptr) {
+    Use use = UseOf(*source);
+    use.reads = true;
+    Add(use);
+  }
+  Use use = UseOf(target);
+  use.writes = true;
+  use.fills = fills;
+  use.updates = target.allocation().written;
+  Add(use);
 }
 
 void Lineage::Spoil(uint64_t sequence, memory::Fault fault) {
-  // By buffer and generation: whether the contents from before the bad command are still there.
-  absl::flat_hash_map<std::pair<Buffer*, uint32_t>, bool> spoilt;
+  // By memory and generation: whether the contents from before the bad command are still there.
+  absl::flat_hash_map<std::pair<void*, uint32_t>, bool> spoilt;
   auto use = uses_.begin();
   for (const Part& part : parts_) {
     const auto end = use + part.uses;
     bool bad = part.sequence == sequence;
     for (auto at = use; at != end && part.sequence > sequence; ++at)
-      bad |= at->reads && spoilt.contains({at->buffer, at->generation});
+      bad |= at->reads && spoilt.contains({at->memory, at->generation});
     for (; use != end; ++use) {
       if (!use->writes) continue;
-      const std::pair key(use->buffer, use->generation);
+      const std::pair key(use->memory, use->generation);
       if (bad) {
         spoilt.insert_or_assign(key, part.sequence == sequence && use->updates);
       } else if (use->fills) {
@@ -77,12 +99,18 @@ void Lineage::Spoil(uint64_t sequence, memory::Fault fault) {
     }
   }
   for (const auto& [key, updated] : spoilt) {
-    const auto& [buffer, generation] = key;
-    if (buffer->generation != generation) continue;
+    const auto& [memory, generation] = key;
+    memory::Allocation* allocation = nullptr;
+    if (generation == 0) {
+      allocation = static_cast<memory::SharedAllocation*>(memory);
+    } else if (auto* const buffer = static_cast<Buffer*>(memory); buffer->generation == generation) {
+      allocation = &buffer->allocation();
+    }
+    if (allocation == nullptr) continue;
     if (updated) {
-      buffers_.PoisonSkipped(buffer->allocation, fault);
+      buffers_.PoisonSkipped(*allocation, fault);
     } else {
-      buffer->allocation.SetPoison(memory::Poison::kFresh, fault);
+      buffers_.Spoil(*allocation, fault);
     }
   }
 }

@@ -29,6 +29,8 @@ class Lineage {
   void Note(uint64_t sequence, const CheckedOp& op);
   // A copy was sent; `fills`: it writes every byte of its target. A null source is host memory.
   void NoteCopy(uint64_t sequence, handles::Buffer* source, handles::Buffer& target, bool fills);
+  // The buffer names shared memory from now on.
+  void BecameShared(const handles::Buffer& buffer);
   // Command `sequence` had a bad index: poisons what it wrote, and what later commands made of that.
   void Spoil(uint64_t sequence, memory::Fault fault);
   // The device has completed `done`, and has reported.
@@ -36,7 +38,9 @@ class Lineage {
 
  private:
   struct Use {
-    handles::Buffer* buffer;  // it does not move, but may be another one's by now
+    // A handles::Buffer, which does not move, but may be another one's by now; or, with generation 0, a
+    // memory::SharedAllocation, which stays until the queue has passed its last use.
+    void* memory;
     uint32_t generation;
     bool reads : 1, writes : 1;
     bool fills : 1;    // every byte
@@ -53,6 +57,7 @@ class Lineage {
   // Adds operand `i` to the last part.
   void AddOperand(const CheckedOp& op, uint32_t i);
   void Add(const Use& use);
+  static Use UseOf(handles::Buffer& buffer);
 
   handles::BufferTable& buffers_;
   uint64_t& notes_;

@@ -47,13 +47,13 @@ class LineageTest : public ::testing::Test {
     op.inputs = static_cast<uint32_t>(inputs.size());
     op.call.lists = lists;
     lineage_.Note(sequence, op);
-    for (const uint32_t id : outputs) At(id).allocation.written = true;
+    for (const uint32_t id : outputs) At(id).allocation().written = true;
   }
   std::vector<uint32_t> Poisoned() {
     std::vector<uint32_t> ids;
     for (uint32_t id = 1; id <= 12; ++id) {
       const Buffer* const buffer = table_.Find({id, 1});
-      if (buffer != nullptr && buffer->allocation.poison != Poison::kNone) ids.push_back(id);
+      if (buffer != nullptr && buffer->allocation().poison != Poison::kNone) ids.push_back(id);
     }
     return ids;
   }
@@ -75,8 +75,8 @@ TEST_F(LineageTest, WhatWasComputedFromABadResultIsPoisonedAndNothingElse) {
   lineage_.Spoil(2, kFault);
   EXPECT_EQ(Poisoned(), Ids({2, 3, 5}));
   for (const uint32_t id : Poisoned()) {
-    EXPECT_EQ(At(id).allocation.poison, Poison::kFresh) << id;
-    EXPECT_EQ(At(id).allocation.cause, kFault.cause) << id;
+    EXPECT_EQ(At(id).allocation().poison, Poison::kFresh) << id;
+    EXPECT_EQ(At(id).allocation().cause, kFault.cause) << id;
   }
 }
 
@@ -91,14 +91,14 @@ TEST_F(LineageTest, WhatOverwritesABadResultEndsIt) {
 }
 
 TEST_F(LineageTest, AnUpdateWithABadIndexIsForgivenAndWhatUsedItIsNot) {
-  At(2).allocation.written = true;
-  At(3).allocation.written = true;
+  At(2).allocation().written = true;
+  At(3).allocation().written = true;
   Send(1, "index_select", {2}, {11, 12});
   Send(2, "mul.Tensor", {3}, {3, 2});
   lineage_.Spoil(1, kFault);
   EXPECT_EQ(Poisoned(), Ids({2, 3}));
-  EXPECT_EQ(At(2).allocation.poison, Poison::kInPlace);
-  EXPECT_EQ(At(3).allocation.poison, Poison::kFresh) << "the old contents are lost";
+  EXPECT_EQ(At(2).allocation().poison, Poison::kInPlace);
+  EXPECT_EQ(At(3).allocation().poison, Poison::kFresh) << "the old contents are lost";
   table_.ForgiveInPlace(kFault);
   EXPECT_EQ(Poisoned(), Ids({3}));
 }
@@ -125,7 +125,7 @@ TEST_F(LineageTest, ABufferThatHasTheHandleOfAFreedOneIsNotPoisoned) {
   ASSERT_TRUE(table_.Admit({2, 2}).ok());
   const Buffer& next = *table_.Insert({2, 2});
   lineage_.Spoil(1, kFault);
-  EXPECT_EQ(next.allocation.poison, Poison::kNone);
+  EXPECT_EQ(next.allocation().poison, Poison::kNone);
 }
 
 TEST_F(LineageTest, NotesAreCountedAndForgotten) {
@@ -139,6 +139,24 @@ TEST_F(LineageTest, NotesAreCountedAndForgotten) {
   EXPECT_GE(notes_, Lineage::kMaxNotes);
   lineage_.Forget(UINT64_MAX);
   EXPECT_EQ(notes_, 0u);
+}
+
+// The session may free its buffer before the device reports; others still have the memory.
+TEST_F(LineageTest, SharedMemoryIsSpoiltThoughItsBufferIsGone) {
+  memory::SharedAllocation shared, later;
+  Send(1, "abs", {3}, {1});
+  table_.Share(At(3), shared);
+  lineage_.BecameShared(At(3));
+  Send(2, "abs", {4}, {3});
+  table_.Share(At(5), later);
+  Send(3, "abs", {5}, {4});
+  table_.Erase(At(3));
+  table_.Erase(At(5));
+  lineage_.Spoil(1, kFault);
+  EXPECT_EQ(shared.poison, Poison::kFresh);
+  EXPECT_EQ(later.poison, Poison::kFresh) << "computed from it";
+  EXPECT_EQ(At(4).allocation().poison, Poison::kFresh);
+  lineage_.Forget(3);
 }
 
 }  // namespace

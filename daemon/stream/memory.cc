@@ -30,16 +30,59 @@ Memory::Memory(DeviceState& state, uint32_t device, const Tenant& tenant,
       account_(state.pool->Open(tenant, transport.CreditWord(), transport.ClaimWord())) {}
 
 Memory::~Memory() {
-  for (const Deferred& entry : deferred_) {
-    if (entry.host == nullptr) state_.pool->Free(entry.block);
-  }
+  for (const Deferred& entry : deferred_) Release(entry);
   state_.pool->Close(account_);
 }
 
 void Memory::Charge(int64_t bytes) {
   allocated_ += static_cast<uint64_t>(bytes);
-  peak_ = std::max(peak_, allocated_);
+  peak_ = std::max(peak_, allocated_bytes());
   transport_.SetAllocatedBytes(allocated_);
+}
+
+void Memory::SetAttached(uint64_t bytes) {
+  memory::Ledger::SetAttached(account_, bytes);
+  peak_ = std::max(peak_, allocated_bytes());
+}
+
+void Memory::Shared(const memory::Block& block) {
+  SetAttached(account_.attached() + block.bytes);
+  Charge(-static_cast<int64_t>(block.bytes));
+}
+
+std::optional<MemoryShortage> Memory::Attach(const memory::SharedAllocation& allocation) {
+  const uint64_t bytes = allocation.block.bytes;
+  if (auto shortage = memory::Ledger::ShortOfOwn(account_, bytes)) return shortage;
+  SetAttached(account_.attached() + bytes);
+  return std::nullopt;
+}
+
+void Memory::Drop(const handles::Buffer& buffer) {
+  if (buffer.own.is_shared) {
+    state_.shared->Drop(*buffer.own.block.shared);
+  } else if (buffer.own.block.address != nullptr) {
+    state_.pool->Free(buffer.own.block);
+  }
+}
+
+bool Memory::IsUnfinished(uint64_t queues, uint64_t sequence) {
+  bool unfinished = false;
+  queues_.ForEach(queues, [&](Queue& queue) {
+    const uint64_t completed = queue.completion->completed();
+    unfinished |= completed < sequence && completed < queue.completion->submitted();
+  });
+  return unfinished;
+}
+
+void Memory::SpoilUnfinished(handles::BufferTable& buffers, memory::Fault fault) {
+  buffers.ForEach([&](handles::Buffer& buffer) {
+    if (buffer.own.is_shared && IsUnfinished(buffer.queues, buffer.last_write))
+      buffers.Spoil(buffer.allocation(), fault);
+  });
+  for (const Deferred& entry : deferred_) {
+    if (entry.shared != nullptr && IsUnfinished(entry.queues, entry.last_write))
+      buffers.Spoil(*entry.shared, fault);
+  }
 }
 
 absl::StatusOr<memory::Block> Memory::Allocate(Queue& queue, uint64_t sequence, uint64_t bytes) {
@@ -76,24 +119,34 @@ absl::StatusOr<memory::Block> Memory::Take(Queue& queue, uint64_t sequence, uint
 }
 
 void Memory::Free(const handles::Buffer& buffer) {
-  const memory::Block& block = buffer.allocation.block;
+  const memory::Block& block = buffer.own.block;
   if (block.address == nullptr) return;
-  Charge(-static_cast<int64_t>(block.bytes));
   const uint64_t queues = buffer.queues & queues_.open();
+  if (buffer.own.is_shared) [[unlikely]] {
+    SetAttached(account_.attached() - block.bytes);
+    if (queues == 0) return state_.shared->Drop(*block.shared);
+    return Defer({{}, block.shared, nullptr, buffer.last_write, queues, {}});
+  }
+  Charge(-static_cast<int64_t>(block.bytes));
   if (queues == 0) return state_.pool->Free(block);
-  if (!std::has_single_bit(queues)) return Defer(queues, block, nullptr);
+  if (!std::has_single_bit(queues)) return Defer({block, nullptr, nullptr, 0, queues, {}});
   Completion& completion = *queues_[static_cast<uint32_t>(std::countr_zero(queues))].completion;
   completion.Retire(block, completion.submitted());
 }
 
 void Memory::Defer(uint64_t queues, std::shared_ptr<handles::DeviceHostMemories::Access> host) {
-  Defer(queues, {}, std::move(host));
+  Defer({{}, nullptr, std::move(host), 0, queues, {}});
 }
 
-void Memory::Defer(uint64_t queues, const memory::Block& block,
-                   std::shared_ptr<handles::DeviceHostMemories::Access> host) {
-  Deferred& entry = deferred_.emplace_back(Deferred{block, std::move(host), queues, {}});
-  queues_.ForEach(queues, [&](Queue& queue) { entry.marks[queue.id] = queue.completion->submitted(); });
+void Memory::Defer(Deferred entry) {
+  queues_.ForEach(entry.queues, [&](Queue& queue) { entry.marks[queue.id] = queue.completion->submitted(); });
+  deferred_.push_back(std::move(entry));
+}
+
+void Memory::Release(const Deferred& entry) {
+  if (entry.host != nullptr) return;
+  if (entry.shared != nullptr) return state_.shared->Drop(*entry.shared);
+  state_.pool->Free(entry.block);
 }
 
 void Memory::ReleaseDeferred() {
@@ -103,7 +156,7 @@ void Memory::ReleaseDeferred() {
       const std::atomic_ref<uint64_t> word(*transport_.CompletedWord(queue.id));
       completed &= word.load(std::memory_order_acquire) >= entry.marks[queue.id];
     });
-    if (completed && entry.host == nullptr) state_.pool->Free(entry.block);
+    if (completed) Release(entry);
     return completed;
   });
 }

@@ -37,8 +37,19 @@ class Memory {
   absl::StatusOr<memory::Block> Allocate(Queue& queue, uint64_t sequence, uint64_t bytes);
   // Takes a block that is not charged, for the workspace of a command. Returns as Allocate.
   absl::StatusOr<memory::Block> Take(Queue& queue, uint64_t sequence, uint64_t bytes);
-  // Frees a buffer's block once the queues that used it have completed their commands.
+  // Frees a buffer's block, or its reference to shared memory, once the queues that used it have completed
+  // their commands.
   void Free(const handles::Buffer& buffer);
+  // The session shares memory that it had allocated: it is not charged for the block any more.
+  void Shared(const memory::Block& block);
+  // The session gets a buffer of shared memory, and its reference. Returns the limit if that exceeds its own
+  // quota; then it does not.
+  std::optional<MemoryShortage> Attach(const memory::SharedAllocation& allocation);
+  // Gives the reference of a buffer back, or a block of its own to the pool. REQUIRES: no queue uses it.
+  void Drop(const handles::Buffer& buffer);
+  // The device was taken from the session, which had unfinished work: what others share of what it was
+  // writing is neither old nor new.
+  void SpoilUnfinished(handles::BufferTable& buffers, memory::Fault fault);
   // Keeps `host` until those queues have completed their commands.
   void Defer(uint64_t queues, std::shared_ptr<handles::DeviceHostMemories::Access> host);
   // Frees what was deferred and is not used any more.
@@ -54,21 +65,28 @@ class Memory {
   void SetIdle(bool idle);
 
   memory::Ledger::Account& account() const { return account_; }
-  uint64_t allocated_bytes() const { return allocated_; }
+  // What the session has, shared memory included.
+  uint64_t allocated_bytes() const { return allocated_ + account_.attached(); }
+  uint64_t shared_bytes() const { return account_.attached(); }
   uint64_t peak_bytes() const { return peak_; }
 
  private:
-  // A block or a host memory that several queues used.
+  // A block, shared memory or a host memory that several queues used.
   struct Deferred {
     memory::Block block;
-    std::shared_ptr<handles::DeviceHostMemories::Access> host;  // null: the block
+    memory::SharedAllocation* shared;                           // null: not this
+    std::shared_ptr<handles::DeviceHostMemories::Access> host;  // null: not this
+    uint64_t last_write;                                        // of the shared memory's buffer
     uint64_t queues;
     std::array<uint64_t, wire::kMaxQueues> marks;  // sequences
   };
 
-  void Defer(uint64_t queues, const memory::Block& block,
-             std::shared_ptr<handles::DeviceHostMemories::Access> host);
+  void Defer(Deferred entry);
+  void Release(const Deferred& entry);
+  // Whether one of the queues has not completed command `sequence`, as far as is known.
+  bool IsUnfinished(uint64_t queues, uint64_t sequence);
   void Charge(int64_t bytes);
+  void SetAttached(uint64_t bytes);
 
   DeviceState& state_;
   const uint32_t device_;  // for messages

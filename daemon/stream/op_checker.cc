@@ -60,10 +60,11 @@ absl::Status OpChecker::ResolveTensor(const wire::DecodedOperand& from, kernels:
   const uint64_t memory = state_.pool->ledger().capacity();
   if (elements != 0 && from.bytes > memory) return TooLarge(from, memory);
   buffer->queues |= uint64_t{1} << queue;
+  const memory::Allocation& allocation = buffer->allocation();
   // Without storage nothing is read: see ReadsPoison.
-  const bool starts_behind = elements != 0 && buffer->allocation.poison != Poison::kNoStorage;
-  to.data = buffer->allocation.block.address + (starts_behind ? from.offset * ops::SizeOf(from.dtype) : 0);
-  to.content = buffer->allocation.content;
+  const bool starts_behind = elements != 0 && allocation.poison != Poison::kNoStorage;
+  to.data = allocation.block.address + (starts_behind ? from.offset * ops::SizeOf(from.dtype) : 0);
+  to.content = allocation.content;
   return absl::OkStatus();
 }
 

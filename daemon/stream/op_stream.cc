@@ -28,6 +28,14 @@ bool HasGroups(const kernels::LaunchList& launches) {
 void OpStream::Drop() {
   if (stopped_ == nullptr) return;
   stopped_->device->EndStopped();
+  // It has written some of its outputs, which others may share.
+  for (uint32_t i = 0; i < checked_.outputs; ++i) {
+    handles::Buffer* const output = checked_.buffers[i];
+    if (output == nullptr || !output->own.is_shared) continue;
+    const absl::Status error = absl::AbortedError(
+        absl::StrCat(ops::Describe(checked_.call), ": the session ended while it ran, and wrote a part"));
+    buffers_.Spoil(output->allocation(), {errors_.Number(error), static_cast<uint8_t>(stopped_->id)});
+  }
   FreeWorkspace(*stopped_, UINT64_MAX);
   stopped_ = nullptr;
 }
@@ -43,8 +51,8 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
   if (!status.ok()) return Refuse(queue, command, status, /*resolved=*/true);
   command.call = &checked_.call;
   if (const memory::Allocation* const poisoned = FindPoison(checked_); poisoned != nullptr) {
-    const memory::Fault fault = errors_.RaiseAgain(queue.id, command.sequence, poisoned->fault());
-    if (!SkipPoisonedElements(checked_, buffers_, queue.id)) {
+    const memory::Fault fault = RaisePoison(errors_, buffers_, queue.id, command.sequence, *poisoned);
+    if (!SkipPoisonedElements(checked_, buffers_, fault)) {
       command.refused = true;
       PoisonOutputs(fault);
       return Outcome::kDone;
@@ -131,7 +139,7 @@ Outcome OpStream::Refuse(const Queue& queue, Command& command, const absl::Statu
 
 void OpStream::PoisonOutputs(memory::Fault fault) {
   for (uint32_t i = 0; i < checked_.outputs; ++i) {
-    if (checked_.buffers[i] != nullptr) buffers_.PoisonSkipped(checked_.buffers[i]->allocation, fault);
+    if (checked_.buffers[i] != nullptr) buffers_.PoisonSkipped(checked_.buffers[i]->allocation(), fault);
   }
 }
 
@@ -139,11 +147,11 @@ void OpStream::PoisonOutputs(memory::Fault fault) {
 void OpStream::MarkOutputsWritten(const Command& command, std::optional<memory::Fault> fault) {
   for (uint32_t i = 0; i < checked_.outputs; ++i) {
     if (checked_.buffers[i] == nullptr) continue;
-    memory::Allocation& output = checked_.buffers[i]->allocation;
+    memory::Allocation& output = checked_.buffers[i]->allocation();
     output.poison = memory::Poison::kNone;
     if (fault) [[unlikely]]
       buffers_.PoisonSkipped(output, *fault);
-    output.MarkWritten(command.sequence, ++state_.last_content);
+    checked_.buffers[i]->MarkWritten(command.sequence, ++state_.last_content);
   }
   // An allocation may also be an output of an element that was left out.
   for (const auto& [output, skipped] : checked_.skipped) buffers_.PoisonSkipped(*output, skipped);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/ops/family.h"
 
 namespace xpud::stream {
@@ -14,8 +15,8 @@ using memory::Poison;
 
 bool IsPoisonRead(const CheckedOp& op, uint32_t i) {
   const Buffer* const buffer = op.buffers[i];
-  if (buffer == nullptr || buffer->allocation.poison == Poison::kNone) return false;
-  if (buffer->allocation.poison == Poison::kNoStorage || i >= op.outputs) return true;
+  if (buffer == nullptr || buffer->allocation().poison == Poison::kNone) return false;
+  if (buffer->allocation().poison == Poison::kNoStorage || i >= op.outputs) return true;
   if (ops::IsUpdated(op.call, i)) return true;
   // An output that does not fill its buffer leaves the poisoned rest.
   const kernels::Operand& operand = op.operands[i];
@@ -40,14 +41,14 @@ class Elements {
     const Allocation* read = nullptr;
     ForEachList([&](uint32_t begin, uint16_t length) {
       if (length == count_ && IsPoisonRead(op_, begin + element))
-        read = &op_.buffers[begin + element]->allocation;
+        read = &op_.buffers[begin + element]->allocation();
     });
     return read;
   }
   void PoisonOutputs(uint32_t element, handles::BufferTable& buffers, memory::Fault fault) {
     ForEachList([&](uint32_t begin, uint16_t length) {
       if (begin >= op_.outputs || length != count_) return;
-      Allocation& output = op_.buffers[begin + element]->allocation;
+      Allocation& output = op_.buffers[begin + element]->allocation();
       buffers.PoisonSkipped(output, fault);
       op_.skipped.emplace_back(&output, fault);
     });
@@ -94,11 +95,25 @@ void Elements::Remove(const std::vector<bool>& removed) {
 
 const Allocation* FindPoison(const CheckedOp& op) {
   for (uint32_t i = 0; i < op.count(); ++i)
-    if (IsPoisonRead(op, i)) return &op.buffers[i]->allocation;
+    if (IsPoisonRead(op, i)) return &op.buffers[i]->allocation();
   return nullptr;
 }
 
-bool SkipPoisonedElements(CheckedOp& op, handles::BufferTable& buffers, uint32_t queue) {
+memory::Fault RaisePoison(QueueErrors& errors, const handles::BufferTable& buffers, uint32_t queue,
+                          uint64_t sequence, const Allocation& poisoned) {
+  const memory::SharedAllocation* const of_another = buffers.PoisonedByAnother(poisoned);
+  if (of_another == nullptr) [[likely]]
+    return errors.RaiseAgain(queue, sequence, poisoned.fault());
+  const absl::Status& error = of_another->error;
+  return errors.Raise(
+      queue, sequence,
+      absl::Status(error.code(),
+                   absl::StrCat("a command reads memory that another process shares, and whose computation "
+                                "failed there: ",
+                                error.message())));
+}
+
+bool SkipPoisonedElements(CheckedOp& op, handles::BufferTable& buffers, memory::Fault fault) {
   if (!ops::DescriptorOf(*op.call.row).lists_correspond) return false;
   Elements elements(op);
   if (elements.AllRead()) return false;
@@ -110,7 +125,8 @@ bool SkipPoisonedElements(CheckedOp& op, handles::BufferTable& buffers, uint32_t
     removed[i] = read != nullptr;
     if (!removed[i]) continue;
     // A later element may read them.
-    elements.PoisonOutputs(i, buffers, {read->cause, static_cast<uint8_t>(queue)});
+    elements.PoisonOutputs(
+        i, buffers, {buffers.PoisonedByAnother(*read) != nullptr ? fault.cause : read->cause, fault.queue});
     --remaining;
   }
   if (remaining == 0) return false;

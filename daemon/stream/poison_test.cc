@@ -25,7 +25,7 @@ class PoisonTest : public ::testing::Test {
       if (id > kBuffers) break;
       Buffer* const buffer = table_.Insert({id, 1});
       buffer->bytes = kElements * sizeof(float);
-      buffer->allocation.written = true;
+      buffer->allocation().written = true;
     }
     op_.call.row = &ops::RowOf(row);
     const size_t outputs = ops::DescriptorOf(*op_.call.row).outputs.size();
@@ -70,58 +70,58 @@ using Ids = std::vector<uint32_t>;
 TEST_F(PoisonTest, AnElementThatReadsItIsLeftOutAlone) {
   Make("xpud::foreach", {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}, {10}, {}, {}});
   EXPECT_EQ(FindPoison(op_), nullptr);
-  At(8).allocation.SetPoison(Poison::kFresh, {5, 1});
+  At(8).allocation().SetPoison(Poison::kFresh, {5, 1});
   EXPECT_NE(FindPoison(op_), nullptr);
-  EXPECT_TRUE(SkipPoisonedElements(op_, table_, kQueue));
+  EXPECT_TRUE(SkipPoisonedElements(op_, table_, {5, kQueue}));
   EXPECT_EQ(Remaining(), Ids({1, 3, 4, 6, 7, 9, 10}));
   EXPECT_EQ(op_.outputs, 2u);
   EXPECT_EQ(op_.call.outputs.size(), 2u);
   EXPECT_EQ(op_.call.inputs.size(), 5u);
   EXPECT_EQ(std::vector<uint16_t>(op_.call.lists.begin(), op_.call.lists.end()),
             std::vector<uint16_t>({2, 2, 2, 1, 0, 0}));
-  EXPECT_EQ(At(2).allocation.poison, Poison::kInPlace);
-  EXPECT_EQ(At(1).allocation.poison, Poison::kNone);
+  EXPECT_EQ(At(2).allocation().poison, Poison::kInPlace);
+  EXPECT_EQ(At(1).allocation().poison, Poison::kNone);
   ASSERT_EQ(op_.skipped.size(), 1u);
-  EXPECT_EQ(op_.skipped.front().first, &At(2).allocation);
-  EXPECT_EQ(At(2).allocation.cause, 5u) << "as what it would have read";
-  EXPECT_EQ(At(2).allocation.fault_queue, kQueue);
+  EXPECT_EQ(op_.skipped.front().first, &At(2).allocation());
+  EXPECT_EQ(At(2).allocation().cause, 5u) << "as what it would have read";
+  EXPECT_EQ(At(2).allocation().fault_queue, kQueue);
   EXPECT_EQ(FindPoison(op_), nullptr);
 }
 
 TEST_F(PoisonTest, WhatServesAllElementsStopsAll) {
   Make("xpud::foreach", {{1, 2}, {3, 4}, {5}, {}, {}, {}});
-  At(5).allocation.poison = Poison::kFresh;
-  EXPECT_FALSE(SkipPoisonedElements(op_, table_, kQueue));
+  At(5).allocation().poison = Poison::kFresh;
+  EXPECT_FALSE(SkipPoisonedElements(op_, table_, {5, kQueue}));
 }
 
 TEST_F(PoisonTest, NothingRemainsOfAListWhoseElementsAllReadIt) {
   Make("xpud::foreach", {{1, 2}, {3, 4}, {}, {}, {}, {}});
-  At(3).allocation.poison = At(4).allocation.poison = Poison::kInPlace;
-  EXPECT_FALSE(SkipPoisonedElements(op_, table_, kQueue));
+  At(3).allocation().poison = At(4).allocation().poison = Poison::kInPlace;
+  EXPECT_FALSE(SkipPoisonedElements(op_, table_, {5, kQueue}));
 }
 
 TEST_F(PoisonTest, ItSpreadsThroughTheListInOrder) {
   Make("xpud::foreach", {{1, 2, 3}, {4, 1, 5}, {}, {}, {}, {}});
-  At(4).allocation.poison = Poison::kFresh;
-  EXPECT_TRUE(SkipPoisonedElements(op_, table_, kQueue));
+  At(4).allocation().poison = Poison::kFresh;
+  EXPECT_TRUE(SkipPoisonedElements(op_, table_, {5, kQueue}));
   EXPECT_EQ(Remaining(), Ids({3, 5}));
 }
 
 TEST_F(PoisonTest, AnOverwrittenOutputIsNotReadButAnUpdatedOneIs) {
   Make("xpud::foreach", {{1, 2}, {3, 4}, {}, {}, {}, {}});
-  At(1).allocation.poison = Poison::kFresh;
+  At(1).allocation().poison = Poison::kFresh;
   EXPECT_EQ(FindPoison(op_), nullptr);
   op_.call.row = &ops::RowOf("xpud::unscale");
   EXPECT_NE(FindPoison(op_), nullptr);
-  EXPECT_FALSE(SkipPoisonedElements(op_, table_, kQueue)) << "found_inf depends on all elements";
+  EXPECT_FALSE(SkipPoisonedElements(op_, table_, {5, kQueue})) << "found_inf depends on all elements";
 }
 
 TEST_F(PoisonTest, AnOptimizerSkipsTheParameterWhoseStateIsPoisoned) {
   Make("xpud::fused_sgd", {{1, 2}, {3, 4}, {}, {5, 6}, {}, {}, {}});
-  At(4).allocation.poison = Poison::kFresh;
-  EXPECT_TRUE(SkipPoisonedElements(op_, table_, kQueue));
+  At(4).allocation().poison = Poison::kFresh;
+  EXPECT_TRUE(SkipPoisonedElements(op_, table_, {5, kQueue}));
   EXPECT_EQ(Remaining(), Ids({1, 3, 5}));
-  EXPECT_EQ(At(2).allocation.poison, Poison::kInPlace);
+  EXPECT_EQ(At(2).allocation().poison, Poison::kInPlace);
 }
 
 }  // namespace

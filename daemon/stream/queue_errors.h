@@ -22,16 +22,27 @@ class QueueErrors {
 
   // Raises the error, unless the queue has one. Returns the fault of what command `sequence` did not write.
   memory::Fault Raise(uint32_t queue, uint64_t sequence, const absl::Status& error) {
-    last_ = (last_ + 1) % (1 << kNumberBits);
-    const uint32_t cause = last_ | static_cast<uint32_t>(error.code()) << kNumberBits;
-    errors_[last_ % kKept] = absl::Status(error.code(), error.message().substr(0, kMaxMessage));
+    const uint32_t cause = Number(error);
     RaiseCause(queue, sequence, cause);
     return {cause, static_cast<uint8_t>(queue)};
+  }
+  // Returns the number of an error that nobody has met yet: of poison that a command may read.
+  uint32_t Number(const absl::Status& error) {
+    last_ = (last_ + 1) % (1 << kNumberBits);
+    errors_[last_ % kKept] = absl::Status(error.code(), error.message().substr(0, kMaxMessage));
+    return last_ | static_cast<uint32_t>(error.code()) << kNumberBits;
   }
   // Command `sequence` of the queue reads what `fault` poisoned. Returns the fault of what it does not write.
   memory::Fault RaiseAgain(uint32_t queue, uint64_t sequence, memory::Fault fault) {
     if (!IsRaised(queue)) RaiseCause(queue, sequence, fault.cause);
     return {fault.cause, static_cast<uint8_t>(queue)};
+  }
+  // Returns the error of a cause, or what is left of it.
+  absl::Status ErrorOf(uint32_t cause) const {
+    const uint32_t number = cause % (1 << kNumberBits);
+    if ((last_ - number) % (1 << kNumberBits) < kKept) return errors_[number % kKept];
+    return absl::Status(static_cast<absl::StatusCode>(cause >> kNumberBits),
+                        "reads a tensor whose computation failed");
   }
   bool IsRaised(uint32_t queue) const { return (raised_ >> queue & 1) != 0; }
   // The client has reported all errors up to the queue's `count`. Returns what it has reported, or
@@ -58,12 +69,6 @@ class QueueErrors {
     raised_ |= uint64_t{1} << queue;
     reported_[queue] = cause;
     transport_.RaiseError(queue, sequence, ErrorOf(cause));
-  }
-  absl::Status ErrorOf(uint32_t cause) const {
-    const uint32_t number = cause % (1 << kNumberBits);
-    if ((last_ - number) % (1 << kNumberBits) < kKept) return errors_[number % kKept];
-    return absl::Status(static_cast<absl::StatusCode>(cause >> kNumberBits),
-                        "reads a tensor whose computation failed");
   }
 
   transport::ServerTransport& transport_;

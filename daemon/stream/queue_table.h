@@ -25,6 +25,7 @@ class QueueTable {
   }
 
   Queue& operator[](uint32_t id) { return queues_[id]; }
+  const Queue& operator[](uint32_t id) const { return queues_[id]; }
   bool IsOpen(uint32_t id) const { return id < wire::kMaxQueues && (open_ >> id & 1) != 0; }
   // Returns nullptr if there is no such queue.
   Queue* Find(uint32_t id) { return IsOpen(id) ? &queues_[id] : nullptr; }

@@ -10,13 +10,12 @@ namespace {
 
 using executor::MemoryUse;
 using handles::Buffer;
-using memory::Allocation;
 
 // Of devices whose work never runs again.
 class NoRerun final : public Rerun {
  public:
   absl::Status Prepare(Queue&, const CheckedOp&, uint64_t) override { return absl::OkStatus(); }
-  absl::Status PrepareWrite(Queue&, const Allocation&) override { return absl::OkStatus(); }
+  absl::Status PrepareWrite(Queue&, const Buffer&) override { return absl::OkStatus(); }
   uint64_t ReuseFence(const Queue&) const override { return UINT64_MAX; }
 };
 
@@ -27,10 +26,10 @@ class GuardedRerun final : public Rerun {
     RecordUses(op, sequence);
     return absl::OkStatus();
   }
-  absl::Status PrepareWrite(Queue& queue, const Allocation& allocation) override {
+  absl::Status PrepareWrite(Queue& queue, const Buffer& buffer) override {
     const uint64_t fenced = queue.completion->fenced();
     const bool overwrites =
-        allocation.written && allocation.last_write <= fenced && allocation.last_read > fenced;
+        buffer.allocation().written && buffer.last_write <= fenced && buffer.last_read > fenced;
     return overwrites || Updates(queue) ? queue.completion->Fence() : absl::OkStatus();
   }
   uint64_t ReuseFence(const Queue& queue) const override { return queue.completion->fenced(); }
@@ -55,12 +54,12 @@ absl::Status GuardedRerun::GuardOutputs(Queue& queue, const CheckedOp& op, uint6
   const uint64_t fenced = queue.completion->fenced();
   bool overwrites = false, updates = false;
   for (uint32_t k = op.outputs; k < op.count(); ++k) {
-    if (op.buffers[k] != nullptr) op.buffers[k]->allocation.input_of = sequence;
+    if (op.buffers[k] != nullptr) op.buffers[k]->input_of = sequence;
   }
   for (uint32_t i = 0; i < op.outputs; ++i) {
     if (op.buffers[i] == nullptr) continue;
-    const Allocation& output = op.buffers[i]->allocation;
-    if (!output.written || output.last_write > fenced) continue;
+    const Buffer& output = *op.buffers[i];
+    if (!output.allocation().written || output.last_write > fenced) continue;
     overwrites |= output.last_read > fenced;
     updates |= ops::IsUpdated(op.call, i) || output.input_of == sequence;
   }
@@ -87,7 +86,7 @@ void GuardedRerun::RecordUses(const CheckedOp& op, uint64_t sequence) {
     if (!output || ops::IsUpdated(op.call, i)) {
       use.kind = MemoryUse::Kind::kRead;
       uses_.push_back(use);
-      buffer->allocation.last_read = sequence;
+      buffer->last_read = sequence;
     }
     if (!output) continue;
     use.kind = elements >= extent ? MemoryUse::Kind::kWrite : MemoryUse::Kind::kWritePart;

@@ -27,8 +27,8 @@ class Rerun {
   virtual absl::Status Prepare(Queue& queue, const CheckedOp& op, uint64_t sequence) = 0;
   // The memory that the op uses.
   std::span<const executor::MemoryUse> uses() const { return uses_; }
-  // A copy will write the memory.
-  virtual absl::Status PrepareWrite(Queue& queue, const memory::Allocation& allocation) = 0;
+  // A copy will write the buffer.
+  virtual absl::Status PrepareWrite(Queue& queue, const handles::Buffer& buffer) = 0;
   // The fence from which commands may run again, for Completion::Reuse.
   virtual uint64_t ReuseFence(const Queue& queue) const = 0;
 

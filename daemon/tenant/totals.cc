@@ -12,6 +12,7 @@ TenantTotal& TenantTotal::operator+=(const TenantTotal& other) {
   sessions_opened += other.sessions_opened;
   sessions += other.sessions;
   memory_bytes += other.memory_bytes;
+  shared_bytes += other.shared_bytes;
   for (const auto& [device, more] : other.counters) counters[device] += more;
   return *this;
 }

@@ -14,6 +14,7 @@ struct TenantTotal {
   uint64_t sessions_opened = 0;
   uint64_t sessions = 0;  // that are open
   uint64_t memory_bytes = 0;
+  uint64_t shared_bytes = 0;                          // of these
   std::map<uint32_t, SessionCounters> counters = {};  // by device
   uint64_t left = 0;  // when its last session was closed, by the count of TenantTotals
 

@@ -15,7 +15,7 @@ namespace xpud::wire {
 
 // The range of protocol versions that this source speaks; the daemon picks the highest that both know.
 inline constexpr uint16_t kOldestVersion = 5;
-inline constexpr uint16_t kNewestVersion = 10;
+inline constexpr uint16_t kNewestVersion = 11;
 
 inline constexpr size_t kMaxCommandBytes = 64 << 10;
 inline constexpr size_t kMaxInlineUploadBytes = 2048;
@@ -47,6 +47,8 @@ enum class CommandKind : uint8_t {
   kDefineKernel = 17,  // from version 9 on, as kForgetKernel
   kForgetKernel = 18,
   kPrepareKernel = 19,  // from version 10 on
+  kShare = 20,          // from version 11 on, as kAttach
+  kAttach = 21,
 };
 
 constexpr uint32_t PadTo8(size_t bytes) { return static_cast<uint32_t>((bytes + 7) & ~size_t{7}); }
@@ -183,6 +185,40 @@ struct PrepareKernelCommand {
 };
 inline constexpr uint64_t kMaxElements = uint64_t{1} << 56;  // of an operand
 
+// The daemon answers a command in timestamp slots that it names: first the words that the answer has, then a
+// word that says so (AnswerOf).
+inline constexpr size_t kAnswerSlots = 4;
+enum class Answer : uint8_t {
+  kDone = 1,
+  kNoMemory,     // of kShare: the buffer has no bytes, or its allocation failed
+  kTicketLimit,  // of kShare: words: the limit
+  kNoTicket,     // of kAttach: unknown, taken, ended, or of another tenant or device
+  kBeyondQuota,  // of kAttach: words: the session's own quota, and what it has
+};
+// What slot 0 gets: no time on a device's clock.
+constexpr uint64_t AnswerOf(uint64_t sequence, Answer answer) {
+  return uint64_t{1} << 63 | uint64_t{static_cast<uint8_t>(answer)} << 56 |
+         (sequence & ((uint64_t{1} << 56) - 1));
+}
+
+// Asks for a ticket that one AttachCommand of any session of the tenant on this device takes. What was put
+// into the session's queues before is complete before the other session's commands on the memory. From now on
+// the tenant is charged for the memory, not the session. The answer's words: the ticket, and a number that is
+// the same for all tickets of the memory.
+struct ShareCommand {
+  CommandHeader header;
+  Handle buffer;
+  uint32_t slots[kAnswerSlots];
+};
+// Takes a ticket: the buffer names its memory. If it is refused, the buffer has no memory, and is freed like
+// others. A null buffer gives the ticket back. The answer's words: the bytes that the buffer has.
+struct AttachCommand {
+  CommandHeader header;
+  Handle buffer;  // as in AllocateCommand, or null
+  uint64_t ticket[2];
+  uint32_t slots[kAnswerSlots];
+};
+
 // Followed by:
 // - for a family with tensor lists, the length of each as a u16, outputs' lists first, padded to 8 bytes;
 // - the operands: outputs, then inputs, those of a list one after the other;
@@ -222,6 +258,7 @@ static_assert(sizeof(RangeCommand) == 16 && sizeof(ReserveCommand) == 16 && size
               sizeof(ClearErrorCommand) == 16);
 static_assert(sizeof(DefineKernelCommand) == 24 && sizeof(ForgetKernelCommand) == 16 &&
               sizeof(PrepareKernelCommand) == 16);
+static_assert(sizeof(ShareCommand) == 32 && sizeof(AttachCommand) == 48);
 static_assert(sizeof(ExecuteCommand) == 16 && offsetof(ExecuteCommand, inputs) == 14);
 static_assert(sizeof(OperandHeader) == 8 && offsetof(OperandHeader, buffer) == 4);
 static_assert(std::is_trivially_copyable_v<ExecuteCommand> && std::is_trivially_copyable_v<CopyCommand>);

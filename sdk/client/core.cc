@@ -79,6 +79,15 @@ absl::Status Core::status() const {
   return connection_.socket->status();
 }
 
+absl::StatusOr<uint32_t> Core::FromDaemon(uint32_t at_daemon) const {
+  for (uint32_t device = 0; device < visible_.size(); ++device) {
+    if (visible_[device] == at_daemon) return device;
+  }
+  return absl::NotFoundError(absl::StrCat("the memory is on device ", at_daemon, " of the daemon at ",
+                                          address(),
+                                          ", which this process does not see; is XPUD_VISIBLE_DEVICES set?"));
+}
+
 absl::Status Core::LostBuffer() {
   return absl::UnavailableError(
       "this tensor's memory was at an xpud daemon that died, and is lost; make the tensor anew");

@@ -74,6 +74,8 @@ class Core : public std::enable_shared_from_this<Core> {
   absl::Status UnreadError(std::chrono::milliseconds wait) const;
   // The device's number at the daemon.
   uint32_t AtDaemon(uint32_t device) const { return visible_[device]; }
+  // Returns the device with that number, or NotFound if this process does not see it.
+  absl::StatusOr<uint32_t> FromDaemon(uint32_t at_daemon) const;
 
   // Host memory that the daemon shares.
   absl::StatusOr<HostCache::Block*> AllocateHost(uint64_t bytes);
@@ -92,6 +94,10 @@ class Core : public std::enable_shared_from_this<Core> {
   bool prepares_loop_kernels() const {
     constexpr uint16_t kFirstVersion = 10;
     return connection_.welcome.version >= kFirstVersion && knows_loop_kernels();
+  }
+  bool shares_memory() const {
+    constexpr uint16_t kFirstVersion = 11;
+    return connection_.welcome.version >= kFirstVersion;
   }
   static const ops::Row& LoopRow() {
     static const ops::Row& row = ops::RowOf("xpud::loop");

@@ -69,6 +69,10 @@ absl::StatusOr<uint64_t> DeviceSession::Send(const Command& command) {
 bool DeviceSession::HasCredit(uint64_t bytes) {
   if (bytes <= total_memory_ && transport_->Claim(charged_ + RoundSize(bytes))) [[likely]]
     return true;
+  if (!requests_.empty()) {  // memory that was shared since is not charged any more
+    Settle();
+    if (bytes <= total_memory_ && transport_->Claim(charged_ + RoundSize(bytes))) return true;
+  }
   transport_->Claim(charged_);
   return false;
 }
@@ -99,13 +103,14 @@ absl::StatusOr<std::optional<MemoryShortage>> DeviceSession::Reserve(uint32_t qu
 
 absl::Status DeviceSession::AskForCredit(uint32_t queue, uint64_t bytes) {
   ASSIGN_OR_RETURN(const auto shortage, Reserve(queue, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-                     return bytes <= total_memory_ ? charged_ + RoundSize(bytes) : UINT64_MAX;
+                     // The daemon comes to this after what is being shared.
+                     return bytes <= total_memory_ ? charged_ - sharing_bytes_ + RoundSize(bytes)
+                                                   : UINT64_MAX;
                    }));
   return shortage ? OutOfMemory(bytes, device_, total_memory_, *shortage) : absl::OkStatus();
 }
 
-void DeviceSession::Charge(uint64_t bytes) {
-  charged_ += RoundSize(bytes);
+void DeviceSession::Count(uint64_t bytes) {
   memory_.allocated_bytes += bytes;
   memory_.peak_allocated_bytes = std::max(memory_.peak_allocated_bytes, memory_.allocated_bytes);
   memory_.total_allocated_bytes += bytes;
@@ -113,8 +118,17 @@ void DeviceSession::Charge(uint64_t bytes) {
   if (memory_.buffers++ == 0) self_ = core_.shared_from_this();
 }
 
-std::shared_ptr<Core> DeviceSession::Discharge(uint64_t bytes) {
-  charged_ -= RoundSize(bytes);
+std::shared_ptr<Core> DeviceSession::Discharge(BufferHandle handle, uint64_t bytes) {
+  bool is_charged = true;
+  if (!sharing_.empty()) [[unlikely]] {
+    const auto sharing = sharing_.find(handle.id);
+    if (sharing != sharing_.end() && sharing->second.generation == handle.generation) {
+      is_charged = !sharing->second.shared;
+      if (is_charged) sharing_bytes_ -= RoundSize(bytes);
+      sharing_.erase(sharing);
+    }
+  }
+  if (is_charged) charged_ -= RoundSize(bytes);
   transport_->Claim(charged_);
   memory_.allocated_bytes -= bytes;
   memory_.total_freed_bytes += bytes;
@@ -176,14 +190,14 @@ void DeviceSession::Free(BufferHandle handle, uint64_t bytes) {
   const absl::Status sent = UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (Append(command) == 0) return false;
     ids_.Return(handle);
-    last = Discharge(bytes);
+    last = Discharge(handle, bytes);
     if (bytes >= kAtOnce) transport_->Publish();
     return true;
   });
   if (sent.ok()) [[likely]]
     return;
   SpinLock lock(mutex_);  // the session has ended, which freed everything
-  last = Discharge(bytes);
+  last = Discharge(handle, bytes);
 }
 
 absl::Status DeviceSession::UnknownOp(const ops::Row& row) const {

@@ -6,15 +6,18 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/base/out_of_memory.h"
+#include "proto/base/round_size.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/encode.h"
 #include "sdk/client/buffer_ids.h"
@@ -59,6 +62,11 @@ class DeviceSession {
                              std::span<std::byte> target);
   absl::Status Copy(uint32_t queue, BufferHandle source, uint64_t source_offset, BufferHandle target,
                     uint64_t target_offset, uint64_t bytes);
+
+  // See Session::Share, Attach and ReturnTicket. `bytes`: what the buffer has.
+  absl::StatusOr<Ticket> Share(BufferHandle handle, uint64_t bytes);
+  absl::StatusOr<BufferHandle> Attach(const Ticket& ticket, uint64_t& bytes);
+  absl::Status ReturnTicket(const Ticket& ticket);
 
   absl::StatusOr<uint32_t> CreateQueue(int priority);
   absl::Status DestroyQueue(uint32_t queue);
@@ -163,9 +171,46 @@ class DeviceSession {
   absl::StatusOr<std::optional<MemoryShortage>> Reserve(uint32_t queue, absl::FunctionRef<uint64_t()> bytes);
   // Asks the daemon for credit for a buffer and waits for the answer. Returns OutOfMemory if it is refused.
   absl::Status AskForCredit(uint32_t queue, uint64_t bytes);
-  void Charge(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Charge(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    charged_ += RoundSize(bytes);
+    Count(bytes);
+  }
+  void Count(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns what kept Core alive for the buffers, if this was the last one.
-  std::shared_ptr<Core> Discharge(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::shared_ptr<Core> Discharge(BufferHandle handle, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // A command that the daemon answers in slots (wire::Answer). Its thread waits for that; any thread may do
+  // what the answer means for accounting, since that may be what it waits for.
+  struct Request {
+    bool attaches = false;
+    BufferHandle handle = {};
+    uint64_t bytes = 0;  // of a buffer that is shared
+    uint64_t sequence = 0;
+    std::array<uint32_t, wire::kAnswerSlots> slots = {};
+    bool settled = false;
+    bool abandoned = false;  // its thread was interrupted
+  };
+  struct AnswerWords {
+    wire::Answer answer;
+    std::array<uint64_t, wire::kAnswerSlots - 1> words;
+  };
+  // A buffer whose memory is shared, or will be if the daemon allows it.
+  struct Sharing {
+    uint32_t generation = 0;
+    uint32_t asked = 0;  // requests that are not settled
+    bool shared = false;
+  };
+  // Sends what `append` writes for the request's slots, and waits for the answer. `append` returns the
+  // sequence, or 0 if the ring has no room.
+  absl::StatusOr<AnswerWords> Ask(Request request,
+                                  absl::FunctionRef<absl::StatusOr<uint64_t>(Request&)> append);
+  std::optional<wire::Answer> AnswerTo(const Request& request) const;
+  // Does what answers that have come mean for accounting.
+  void Settle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SettleOne(Request& request, wire::Answer answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Frees the buffer of an answered attach. Returns false if the ring has no room.
+  bool FreeAttached(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckShares() const;
 
   // Constant after construction.
   Core& core_;
@@ -181,6 +226,9 @@ class DeviceSession {
   KernelIds kernel_ids_ ABSL_GUARDED_BY(mutex_);
   MemoryStats memory_ ABSL_GUARDED_BY(mutex_);
   uint64_t charged_ ABSL_GUARDED_BY(mutex_) = 0;        // bytes, as the daemon rounds them
+  uint64_t sharing_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of charged_: what the daemon may have moved already
+  std::list<Request> requests_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<uint32_t, Sharing> sharing_ ABSL_GUARDED_BY(mutex_);  // by the buffer's id
   std::shared_ptr<Core> self_ ABSL_GUARDED_BY(mutex_);  // while there are buffers, which do not own Core
   Staging staging_ ABSL_GUARDED_BY(mutex_);
   std::array<QueueState, wire::kMaxQueues> queues_ ABSL_GUARDED_BY(mutex_);

@@ -273,6 +273,28 @@ absl::Status Session::SetNice(int nice) {
   return core_->SetNice(static_cast<uint32_t>(nice));
 }
 
+absl::StatusOr<Ticket> Session::Share(const Buffer& buffer) {
+  if (buffer.core_ != core_.get() || buffer.bytes_ == 0)
+    return absl::InvalidArgumentError("a buffer without bytes, or of another session, cannot be shared");
+  return core_->IfOpen(buffer.device_)->Share(buffer.handle_, buffer.bytes_);
+}
+
+absl::StatusOr<Buffer> Session::Attach(const Ticket& ticket) {
+  ASSIGN_OR_RETURN(const uint32_t device, core_->FromDaemon(ticket.device));
+  ASSIGN_OR_RETURN(client::DeviceSession* const on, core_->Open(device));
+  uint64_t bytes = 0;
+  ASSIGN_OR_RETURN(const BufferHandle handle, on->Attach(ticket, bytes));
+  return Buffer(core_.get(), device, handle, bytes);
+}
+
+absl::Status Session::ReturnTicket(const Ticket& ticket) {
+  ASSIGN_OR_RETURN(const uint32_t device, core_->FromDaemon(ticket.device));
+  ASSIGN_OR_RETURN(client::DeviceSession* const on, core_->Open(device));
+  return on->ReturnTicket(ticket);
+}
+
+bool Session::SharesMemory() const { return core_->shares_memory(); }
+
 void Session::ObserveCommands(CommandObserver* observer) { core_->Observe(observer); }
 
 absl::Status Session::status() const { return core_->status(); }

@@ -48,6 +48,7 @@ struct Machine {
     options.test_kernels = true;
     state.library = *kernels::KernelLibrary::Create(options);
     state.pool = std::make_unique<memory::Pool>(*device, 0);
+    state.shared = std::make_unique<memory::SharedMemory>(*state.pool);
     state.device = std::move(device);
     state.pool->ledger().SetTenantQuota(kClient, kSessionBytes);
     memory::Ledger::Account& neighbour = state.pool->Open(kNeighbour, &neighbours_credit, &neighbours_credit);
@@ -106,6 +107,8 @@ class Client {
       machine_.raw->Announce();
     }
     session_.reset();
+    machine_.state.shared->Revoke(kClient);
+    XPUD_CHECK(machine_.state.shared->tenants().empty());
     XPUD_CHECK(machine_.state.pool->used_bytes() == machine_.used);
     machine_.CheckUntouched();
   }
@@ -143,8 +146,16 @@ class Client {
     return true;
   }
   void CheckAccounts() const {
-    const uint64_t held = session_->allocated_bytes();
+    const uint64_t held = session_->allocated_bytes() - session_->shared_bytes();
     XPUD_CHECK(held <= kSessionBytes);
+    const auto& sharers = machine_.state.shared->tenants();
+    if (const auto shared = sharers.find(kClient); shared != sharers.end()) {
+      XPUD_CHECK(shared->second.bytes == shared->second.account->credit());
+      XPUD_CHECK(shared->second.bytes == shared->second.account->held());
+      XPUD_CHECK(shared->second.bytes + session_->account().credit() <= kSessionBytes);
+    } else {
+      XPUD_CHECK(session_->shared_bytes() == 0);
+    }
     XPUD_CHECK(held + machine_.used <= machine_.state.pool->used_bytes());
     const auto& page = *reinterpret_cast<const transport::CompletionPage*>(completion_.data());
     XPUD_CHECK(page.memory.allocated.load() == held);

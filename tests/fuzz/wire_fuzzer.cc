@@ -147,6 +147,10 @@ void DecodeCommand(std::span<const std::byte> bytes, const wire::CommandHeader& 
       return DecodePrepare(bytes, header.queue);
     case CommandKind::kUpload:
       return Decode<wire::UploadCommand>(bytes);
+    case CommandKind::kShare:
+      return Decode<wire::ShareCommand>(bytes);
+    case CommandKind::kAttach:
+      return Decode<wire::AttachCommand>(bytes);
     case CommandKind::kCopy:
       return Decode<wire::CopyCommand>(bytes);
     default:

@@ -110,6 +110,7 @@ constexpr Column<TenantRates> kTenantColumns[] = {
     {">DEVICE TIME", [](const TenantRates& row) { return Duration(row.tenant->busy_ns()); }},
     {">WAITED", [](const TenantRates& row) { return Duration(row.tenant->queue_wait_ns()); }},
     {">COMPILED IN", [](const TenantRates& row) { return Duration(row.tenant->compile_ns()); }, true},
+    {">SHARED", [](const TenantRates& row) { return SizeCell(row.tenant->shared_bytes()); }, true},
     {">ERRORS", [](const TenantRates& row) { return CountCell(row.tenant->errors()); }},
 };
 

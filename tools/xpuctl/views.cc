@@ -215,6 +215,7 @@ constexpr Column<v1::Session> kSessionColumns[] = {
     {">WAITED", [](const v1::Session& session) { return Duration(session.queue_wait_ns()); }},
     {">COMPILING", [](const v1::Session& session) { return CountCell(session.kernels_pending()); }, true},
     {">COMPILED IN", [](const v1::Session& session) { return Duration(session.compile_ns()); }, true},
+    {">SHARED", [](const v1::Session& session) { return SizeCell(session.shared_bytes()); }, true},
     {">UPLOADED", [](const v1::Session& session) { return SizeCell(session.uploaded_bytes()); }},
     {">DOWNLOADED", [](const v1::Session& session) { return SizeCell(session.downloaded_bytes()); }},
     {">AGE", [](const v1::Session& session) { return Duration(session.age_ns()); }},

@@ -92,6 +92,7 @@ class Buffer {
 
  private:
   friend class Queue;
+  friend class Session;
   Buffer(client::Core* core, uint32_t device, BufferHandle handle, uint64_t bytes)
       : core_(core), handle_(handle), bytes_(bytes), device_(device) {}
   client::Core* core_ = nullptr;  // counts its buffers and lives until the last one is freed
@@ -126,6 +127,16 @@ class HostBuffer {
   std::shared_ptr<client::Core> core_;
   void* block_ = nullptr;
   std::span<std::byte> bytes_;
+};
+
+// Names memory on a device to another process of the same user or claim: see Session::Share. A value, which
+// may travel in any way. Whoever has it can take the memory.
+struct Ticket {
+  std::array<uint64_t, 2> key{};  // random
+  uint64_t memory = 0;            // the same for all tickets of the same memory; random
+  uint64_t bytes = 0;
+  uint32_t device = 0;  // as the daemon numbers the devices that the user has
+  bool operator==(const Ticket&) const = default;
 };
 
 // A loop kernel (proto/loops: a fused kernel that the client describes as data) that the daemon keeps for one
@@ -304,6 +315,23 @@ class Session {
   // start. Errors: InvalidArgument for more than 19, or less than it has; Unimplemented if the daemon is too
   // old.
   absl::Status SetNice(int nice);
+  // Shares a buffer's memory with another process: returns a ticket that one Attach takes. Both then read and
+  // write the same memory, and it lives until its last buffer is freed. What was sent to any queue before is
+  // complete before the other process's commands on the memory; later order is for the processes to arrange,
+  // with Synchronize. A ticket that nobody takes keeps the memory: until 60 s after this session's end. Waits
+  // until the daemon has come to it, not for the device. One call at a time waits per thread; the interrupt
+  // function may be called meanwhile, so hold no lock that it takes. Errors: InvalidArgument for a buffer
+  // without bytes, ResourceExhausted if 4,096 tickets of this user wait to be taken on the device,
+  // Unimplemented if the daemon is too old.
+  absl::StatusOr<Ticket> Share(const Buffer& buffer);
+  // Returns a buffer of the memory that a ticket names. Waits as Share. Errors: NotFound if the ticket is
+  // unknown, was taken, or has ended, or is of another user or device: it is not said which;
+  // ResourceExhausted if this session's own quota does not allow it, and the ticket remains.
+  absl::StatusOr<Buffer> Attach(const Ticket& ticket);
+  // Ends a ticket that nobody needs. Waits, and errors, as Attach.
+  absl::Status ReturnTicket(const Ticket& ticket);
+  // Returns whether Share and Attach work with this daemon.
+  bool SharesMemory() const;
   // From now on, `observer` is told of each command on any device. Null: nobody is; the former observer may
   // then be destroyed.
   void ObserveCommands(CommandObserver* observer);

@@ -4,6 +4,7 @@
 #include "sdk/python/csrc/host.h"
 #include "sdk/python/csrc/op.h"
 #include "sdk/python/csrc/session.h"
+#include "sdk/python/csrc/share.h"
 #include "sdk/python/csrc/types.h"
 
 namespace xpud::python {
@@ -69,6 +70,8 @@ PyMethodDef methods[] = {
     {"rows", TableRows, METH_NOARGS, nullptr},
     {"types", WireTypes, METH_NOARGS, nullptr},
     {"promote", PromoteTypes, METH_VARARGS, nullptr},
+    {"share", ShareArray, METH_O, nullptr},
+    {"attach", AttachArray, METH_VARARGS, nullptr},
     {"export_dlpack", ExportDLPack, METH_VARARGS, nullptr},
     {"import_dlpack", ImportDLPack, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -3,10 +3,12 @@
 import contextlib
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import unittest
@@ -150,6 +152,48 @@ class Sessions(WithDaemon):
             host = xpud.empty_host(1000, "int64")
             array[:1000].numpy(out=host)
             self.assertEqual(host[999], 999)
+
+
+class Shares(WithDaemon):
+    RECEIVER = """
+        import pickle, sys, xpud
+        array = xpud.attach(pickle.loads(bytes.fromhex(input())))
+        print(array.dtype.name, array.tolist())
+        array += 1
+        xpud.synchronize()
+        print("added")
+        input()
+    """
+
+    def receiver(self):
+        other = self.start(textwrap.dedent(self.RECEIVER), stdin=subprocess.PIPE)
+        self.addCleanup(other.stdin.close)
+        return other
+
+    def test_two_processes_write_the_same_memory(self):
+        array = xpud.arange(12, device=self.connect(), dtype="int32").reshape(3, 4)
+        other = self.receiver()
+        print(pickle.dumps(xpud.share(array.T[1:])).hex(), file=other.stdin, flush=True)
+        self.assertEqual(other.stdout.readline(), "int32 [[1, 5, 9], [2, 6, 10], [3, 7, 11]]\n")
+        self.assertEqual(other.stdout.readline(), "added\n")
+        self.assertEqual(array.tolist(), [[0, 2, 3, 4], [4, 6, 7, 8], [8, 10, 11, 12]])
+
+    def test_memory_outlives_its_sender(self):
+        sender = self.start("import pickle, xpud; a = xpud.full((5,), 2.5); print(pickle.dumps(xpud.share(a)).hex()); input()", stdin=subprocess.PIPE)
+        self.addCleanup(sender.stdin.close)
+        ticket = pickle.loads(bytes.fromhex(sender.stdout.readline()))
+        sender.kill()
+        sender.wait()
+        session = self.connect()
+        self.assertEqual(xpud.attach(ticket, session).tolist(), [2.5] * 5)
+        with self.assertRaisesRegex(RuntimeError, "its ticket is unknown or was taken"):
+            xpud.attach(ticket, session)
+
+    def test_what_cannot_be_shared_is_refused(self):
+        with self.assertRaises(ValueError):
+            xpud.share(xpud.zeros(0, device=self.connect()))
+        with self.assertRaises(TypeError):
+            xpud.share([1, 2])
 
 
 class Ends(WithDaemon):

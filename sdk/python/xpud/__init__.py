@@ -26,6 +26,7 @@ from ._functions import (argsort, astype, broadcast_to, clip, concat, concatenat
                          scaled_dot_product_attention, softmax, sort, square, squeeze, stack, std, take, take_along_axis,
                          topk, var, vector_norm, where)
 from ._safetensors import load_safetensors  # noqa: E402
+from ._sharing import Ticket, attach, share  # noqa: E402
 from ._session import Device, Session, connect, default_device, default_session, synchronize  # noqa: E402
 from ._types import DType, dtype, result_type  # noqa: E402
 

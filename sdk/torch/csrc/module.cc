@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/profiler/combined_traceback.h>
@@ -218,6 +219,22 @@ std::unique_ptr<LoopKernel> MakeLoopKernel(const py::bytes& bytes, std::string n
   return std::make_unique<LoopKernel>(std::string(bytes), std::move(name), types);
 }
 
+// A ticket as Python carries it from process to process.
+using TicketFields = std::tuple<uint64_t, uint64_t, uint64_t, uint64_t, uint32_t>;
+Ticket TicketOf(const TicketFields& fields) {
+  const auto& [low, high, memory, bytes, device] = fields;
+  return {{low, high}, memory, bytes, device};
+}
+
+TicketFields ShareStorageObject(const py::object& storage) {
+  const Ticket ticket = ShareStorage(*torch::createStorage(storage.ptr()).unsafeGetStorageImpl());
+  return {ticket.key[0], ticket.key[1], ticket.memory, ticket.bytes, ticket.device};
+}
+
+py::object AttachStorageObject(const TicketFields& ticket, uint64_t bytes) {
+  return py::reinterpret_steal<py::object>(torch::createPyObject(AttachStorage(TicketOf(ticket), bytes)));
+}
+
 bool UsesDevices() { return Runtime::IsConnected() && !Runtime::IsInBadFork() && !Runtime::Get().is_null(); }
 
 // A range on the current stream. Returns its device and stream; nothing if this process uses no device.
@@ -270,6 +287,10 @@ PYBIND11_MODULE(_C, m) {
           TORCH_CHECK_VALUE(!absl::IsInvalidArgument(set), set.message());
           ThrowIfError(set);
         }));
+  m.def("share_storage", torch::wrap_pybind_function(ShareStorageObject));
+  m.def("attach_storage", torch::wrap_pybind_function(AttachStorageObject));
+  m.def("return_ticket",
+        torch::wrap_pybind_function([](const TicketFields& ticket) { ReturnTicket(TicketOf(ticket)); }));
   m.def("product_activations", torch::wrap_pybind_function(ProductActivations));
   m.def("loop_kernels_supported", torch::wrap_pybind_function(KnowsLoopKernels));
   py::class_<LoopKernel>(

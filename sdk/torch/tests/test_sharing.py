@@ -1,16 +1,13 @@
-"""xpud tensors in other processes and libraries: DLPack, multiprocessing, DataLoader workers, pickles.
+"""xpud tensors in other libraries, files and forked workers: DLPack, pickles, DataLoader. test_multiprocessing.py has tensors that processes share.
 
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_sharing.py
 """
 
-import concurrent.futures
 import copy
 import gc
 import io
-import multiprocessing
 import pickle
 import unittest
-import warnings
 from multiprocessing.reduction import ForkingPickler
 
 import numpy
@@ -22,7 +19,6 @@ from test_device import run
 from torch.utils.data import DataLoader, Dataset
 
 WAIT = 60  # seconds; a process that takes longer hangs
-REFUSAL = r"on xpud:0 cannot be sent to another process: .*x\.cpu\(\)"
 
 
 class DlpackTest(unittest.TestCase):
@@ -134,41 +130,7 @@ class DlpackTest(unittest.TestCase):
         self.assertIn("__dlpack_device__", Logged.calls)
 
 
-# ---- multiprocessing: what runs in the other processes
-
-
-def receive(source, results):
-    """Reports the kind of each item of a queue or connection."""
-    get = source.get if hasattr(source, "get") else source.recv
-    for _ in range(2):
-        try:
-            results.put(type(get()).__name__)
-        except RuntimeError as error:
-            results.put(str(error))
-
-
-def send_made_here(target, results):
-    import torch_xpud  # noqa: F401
-
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        target.put(torch.ones(2, device="xpud"))
-        target.put("next")  # not a tensor, because its sender must live until it is received
-        target.close()
-        target.join_thread()
-    results.put([str(each.message) for each in said])
-
-
-def nothing(*args):
-    pass
-
-
-def double(x):
-    return x * 2
-
-
-def on_xpud(value):
-    return torch.full((2,), float(value), device="xpud")
+# ---- what runs in other processes
 
 
 class Made(Dataset):
@@ -185,12 +147,6 @@ class Made(Dataset):
 
 
 class PicklingTest(unittest.TestCase):
-    def test_tensors_parameters_modules_and_storages_are_refused(self):
-        x = torch.ones(3, device="xpud")
-        for value in (x, torch.nn.Parameter(x), x[1:], {"a": [x]}, torch.nn.Linear(2, 2).to("xpud"), x.untyped_storage()):
-            with self.assertRaisesRegex(RuntimeError, REFUSAL):
-                ForkingPickler.dumps(value)
-
     def test_other_devices_are_shared_as_before(self):
         x = torch.arange(3.0)
         there = pickle.loads(ForkingPickler.dumps(x))
@@ -208,137 +164,11 @@ class PicklingTest(unittest.TestCase):
         for again in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x), torch.load(saved)):
             self.assertEqual((again.device, again.tolist(), type(again)), (x.device, [0, 1, 2], torch.nn.Parameter))
 
-    def test_share_memory_does_nothing(self):
-        x = torch.ones(3, device="xpud")
-        self.assertIs(x.share_memory_(), x)
-        self.assertEqual(torch.nn.Linear(2, 2).to("xpud").share_memory().weight.device.type, "xpud")
-        self.assertEqual(x.tolist(), [1, 1, 1])
-        with self.assertRaisesRegex(RuntimeError, REFUSAL):
-            ForkingPickler.dumps(x)
-
-
-class ProcessTest(unittest.TestCase):
-    def setUp(self):
-        self.context = torch.multiprocessing.get_context("spawn")
-        self.results = self.context.Queue()
-        self.x = torch.ones(2, device="xpud")
-
-    def start(self, target, *args):
-        process = self.context.Process(target=target, args=args)
-        process.start()
-        self.addCleanup(process.join, WAIT)
-        self.addCleanup(process.kill)
-        return process
-
-    def test_queue_raises_in_the_receiver_and_warns_in_the_sender(self):
-        items = self.context.Queue()
-        self.start(receive, items, self.results)
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            items.put((0, self.x))
-            items.put(torch.ones(2))
-            self.assertRegex(self.results.get(timeout=WAIT), REFUSAL)
-            self.assertEqual(self.results.get(timeout=WAIT), "Tensor")
-        self.assertRegex(str(said[0].message), REFUSAL + ".*The queue's reader gets this error")
-
-    def test_queue_of_a_child_does_not_hang_the_parent(self):
-        items = self.context.Queue()
-        child = self.start(send_made_here, items, self.results)
-        with self.assertRaisesRegex(RuntimeError, REFUSAL):
-            items.get(timeout=WAIT)
-        self.assertEqual(items.get(timeout=WAIT), "next")
-        self.assertRegex(self.results.get(timeout=WAIT)[0], REFUSAL)
-        child.join(WAIT)
-        self.assertEqual(child.exitcode, 0)
-
-    def test_queue_where_warnings_are_errors(self):
-        out = run("""
-            import warnings
-            import torch, torch_xpud
-            items = torch.multiprocessing.get_context("spawn").Queue()
-            x = torch.ones(2, device="xpud")
-            warnings.simplefilter("error")
-            items.put(x)
-            try:
-                items.get(timeout=60)
-            except RuntimeError as error:
-                print(error)
-        """)
-        self.assertRegex(out, REFUSAL)
-
-    def test_joinable_and_plain_multiprocessing_queues(self):
-        for items in (self.context.JoinableQueue(), multiprocessing.get_context("spawn").Queue()):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                items.put(self.x)
-                with self.assertRaisesRegex(RuntimeError, REFUSAL):
-                    items.get(timeout=WAIT)
-
-    def test_simple_queue_pipe_and_arguments_raise_at_once(self):
-        items = self.context.SimpleQueue()
-        ours, theirs = self.context.Pipe()
-        self.start(receive, items, self.results)
-        self.start(receive, theirs, self.results)
-        for put in (items.put, ours.send):
-            with self.assertRaisesRegex(RuntimeError, REFUSAL):
-                put(self.x)
-            put(torch.ones(2))  # the channel still works
-            self.assertEqual(self.results.get(timeout=WAIT), "Tensor")
-            put(1)
-            self.assertEqual(self.results.get(timeout=WAIT), "int")
-        with self.assertRaisesRegex(RuntimeError, REFUSAL):
-            self.context.Process(target=nothing, args=(self.x,)).start()
-        with self.assertRaisesRegex(RuntimeError, REFUSAL):
-            torch.multiprocessing.spawn(nothing, args=(self.x,), nprocs=1)
-
-    def test_pools_raise(self):
-        with self.context.Pool(1) as pool:
-            self.assertEqual(pool.apply_async(double, (torch.ones(2),)).get(WAIT).tolist(), [2, 2])
-            with self.assertRaisesRegex(RuntimeError, REFUSAL):
-                pool.apply_async(double, (self.x,)).get(WAIT)
-            with self.assertRaisesRegex(multiprocessing.pool.MaybeEncodingError, REFUSAL):
-                pool.apply_async(on_xpud, (1,)).get(WAIT)
-
-    def test_executors_raise_and_go_on(self):
-        with concurrent.futures.ProcessPoolExecutor(1, mp_context=self.context) as executor:
-            with self.assertRaisesRegex(RuntimeError, REFUSAL):
-                executor.submit(double, self.x).result(WAIT)
-            with self.assertRaisesRegex(RuntimeError, REFUSAL):
-                executor.submit(on_xpud, 1).result(WAIT)
-            self.assertEqual(executor.submit(double, torch.ones(2)).result(WAIT).tolist(), [2, 2])
-
 
 class DataLoaderTest(unittest.TestCase):
-    def test_spawned_workers_that_make_xpud_tensors(self):
-        for options in ({}, {"batch_size": None}):
-            loader = DataLoader(Made("xpud"), num_workers=1, multiprocessing_context="spawn", timeout=WAIT, **options)
-            with self.assertRaisesRegex(RuntimeError, REFUSAL):
-                list(loader)
-
-    def test_spawned_workers_that_make_xpud_tensors_and_are_asked_to_pin_them(self):
-        """The error ends PyTorch's pinning thread, and the loop."""
-        out = run("""
-            import threading
-            import torch, torch_xpud
-            from test_sharing import DataLoader, Made
-            threading.excepthook = lambda failure: print(failure.exc_value)
-            try:
-                list(DataLoader(Made("xpud"), num_workers=1, multiprocessing_context="spawn", pin_memory=True))
-            except RuntimeError as error:
-                print(error)
-        """)
-        self.assertRegex(out, REFUSAL)
-        self.assertIn("Pin memory thread exited unexpectedly", out)
-
     def test_spawned_workers_that_make_cpu_tensors(self):
         batches = [batch.to("xpud") for batch in DataLoader(Made("cpu"), num_workers=1, multiprocessing_context="spawn", timeout=WAIT, batch_size=2)]
         self.assertEqual(torch.cat(batches).sum(1).tolist(), [0, 2, 4, 6])
-
-    def test_a_dataset_that_holds_xpud_tensors_cannot_be_spawned(self):
-        held = torch.utils.data.TensorDataset(torch.ones(4, 2, device="xpud"))
-        with self.assertRaisesRegex(RuntimeError, REFUSAL):
-            next(iter(DataLoader(held, num_workers=1, multiprocessing_context="spawn", timeout=WAIT)))
-        self.assertEqual(len(list(DataLoader(held, num_workers=0))), 4)
 
     def test_forked_workers_that_make_xpud_tensors(self):
         """Runs in a separate process, which uses the device before it forks."""

@@ -297,6 +297,54 @@ c10::DeviceAllocator* GetAllocator() { return &TheAllocator(); }
 
 void SetMemoryLimit(int device, uint64_t bytes) { withheld.at(device) = UINT64_MAX - bytes; }
 
+Ticket ShareStorage(const c10::StorageImpl& storage) {
+  const c10::DataPtr& data = storage.data_ptr();
+  const auto* const allocation = static_cast<const Allocation*>(data.get_context());
+  TORCH_CHECK(data.get_deleter() == &FreeAllocation && allocation != nullptr,
+              "XPUD: a storage that was made from another one's address cannot be sent to another process; "
+              "send a clone");
+  CheckIsThere(*allocation);
+  Runtime& runtime = Runtime::Get();
+  TORCH_CHECK_NOT_IMPLEMENTED(!runtime.is_null(), "XPUD: the null device shares no memory");
+  const WaitScope waits;
+  const absl::StatusOr<Ticket> ticket = runtime.session()->Share(allocation->buffer);
+  ThrowIfError(ticket.status());
+  return *ticket;
+}
+
+c10::Storage AttachStorage(const Ticket& ticket, uint64_t bytes) {
+  Runtime& runtime = Runtime::ForNewTensors();
+  TORCH_CHECK_NOT_IMPLEMENTED(!runtime.is_null(), "XPUD: the null device shares no memory");
+  absl::StatusOr<Buffer> buffer = Buffer();
+  {
+    const WaitScope waits;
+    buffer = runtime.session()->Attach(ticket);
+  }
+  ThrowIfError(buffer.status());
+  TORCH_CHECK(bytes <= buffer->bytes(), "XPUD: the sender has said that its storage has ", bytes,
+              " bytes; its memory has ", buffer->bytes());
+  const auto device = static_cast<int>(buffer->device());
+  Allocation* const allocation = TakeAllocation(buffer->bytes());
+  allocation->bytes = buffer->bytes();
+  allocation->runtime = runtime.number();
+  allocation->device = device;
+  allocation->buffer = *std::move(buffer);
+  allocation->in_use.store(true, std::memory_order_relaxed);
+  if (c10::memoryProfilingEnabled() || MemoryHistory::IsOn())
+    Report(MemoryHistory::Action::kAllocate, *allocation);
+  return c10::Storage(c10::Storage::use_byte_size_t(), bytes,
+                      c10::DataPtr(allocation->address, allocation, &FreeAllocation,
+                                   c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device))),
+                      GetAllocator(), /*resizable=*/false);
+}
+
+void ReturnTicket(const Ticket& ticket) {
+  Runtime& runtime = Runtime::Get();
+  if (runtime.is_null()) return;
+  const WaitScope waits;
+  ThrowIfError(runtime.session()->ReturnTicket(ticket));
+}
+
 std::vector<MemoryInUse> FindMemoryInUse() { return Addresses().InUse(); }
 
 void ThrowLost() {

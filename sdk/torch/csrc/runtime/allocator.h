@@ -40,6 +40,13 @@ c10::DeviceAllocator* GetAllocator();
 
 void FreeAllocation(void* context);  // the deleter of our DataPtrs
 
+// Makes a ticket for the storage's memory (Session::Share). Waits, without the interpreter lock. Throws for
+// storages that have no memory of their own, and as ThrowIfError.
+Ticket ShareStorage(const c10::StorageImpl& storage);
+// Returns a storage of `bytes` whose memory is that of the ticket. It cannot be resized.
+c10::Storage AttachStorage(const Ticket& ticket, uint64_t bytes);
+void ReturnTicket(const Ticket& ticket);
+
 // The position of a tensor's first element.
 struct Place {
   BufferHandle buffer;

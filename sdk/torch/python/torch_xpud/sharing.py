@@ -7,7 +7,10 @@ import warnings
 from multiprocessing.reduction import ForkingPickler
 
 import torch
+from torch.multiprocessing import reductions
 from torch.overrides import has_torch_function_unary
+
+from . import _C
 
 # ---- DLPack
 
@@ -40,6 +43,9 @@ def _wrap_dlpack(original):
 
 
 # ---- multiprocessing
+#
+# Storages are sent by reference: as a ticket, with which another process gets the same memory. Tensors and parameters are made of theirs by PyTorch's
+# own functions. Each pickle takes a ticket for each storage in it, and each ticket is for one unpickling.
 
 
 def _fail(message):
@@ -58,14 +64,8 @@ def _feeds_a_queue():
     return getattr(thread, "_target", None) is Queue._feed and Queue._on_queue_feeder_error in thread._args
 
 
-def _refuse(kind, device):
-    message = (
-        f"A {kind} on {device} cannot be sent to another process: xpud memory is not shared between processes yet. "
-        "Send it as x.cpu() and move it to the device where it is received; in a DataLoader, return CPU tensors and move the batch in the main process."
-    )
-    if not _feeds_a_queue():
-        raise RuntimeError(message)
-    # The queue would drop the object, and its reader would wait forever. Send an object that raises in the reader instead.
+def _refuse(message):
+    """Has the reader of a queue fail, too: the queue would drop the object, and its reader would wait forever."""
     try:
         warnings.warn(f"{message} The queue's reader gets this error.", stacklevel=2)
     except Warning as warning:  # with -W error; nothing in this thread would catch it
@@ -73,18 +73,56 @@ def _refuse(kind, device):
     return _fail, (message,)
 
 
-def _guard(kind, reduce):
-    @functools.wraps(reduce)
-    def reduce_if_shareable(value):
-        return _refuse(kind, value.device) if value.device.type == "xpud" else reduce(value)
+def _key(memory):
+    return "xpud", memory
 
-    return reduce_if_shareable
+
+def _rebuild_storage(ticket, size):
+    """Returns the storage of a ticket: if this process has the memory already, as it is."""
+    torch.device("xpud")  # beside another accelerator: the first use of xpud
+    key = _key(ticket[2])
+    storage = reductions.storage_from_cache(torch.UntypedStorage, key)
+    if storage is not None:
+        _C.return_ticket(ticket)
+        return storage
+    storage = _C.attach_storage(ticket, size)
+    reductions.shared_cache[key] = reductions.StorageWeakRef(storage)
+    return storage
+
+
+def _rebuild_empty_storage(device):
+    return torch.UntypedStorage(0, device=device)
+
+
+def _wrap_reduce_storage(original):
+    @functools.wraps(original)
+    def reduce_storage(storage):
+        if storage.device.type != "xpud":
+            return original(storage)
+        if storage.nbytes() == 0:
+            return _rebuild_empty_storage, (str(storage.device),)
+        try:
+            ticket = _C.share_storage(storage)
+        except Exception as error:
+            if not _feeds_a_queue():
+                raise
+            return _refuse(f"A tensor on {storage.device} cannot be sent to another process: {error}")
+        reductions.shared_cache[_key(ticket[2])] = reductions.StorageWeakRef(storage)
+        return _rebuild_storage, (ticket, storage.nbytes())
+
+    return reduce_storage
+
+
+def _wrap_is_shared(original):
+    @functools.wraps(original)
+    def is_shared(self):
+        return self.device.type == "xpud" or original(self)
+
+    return is_shared
 
 
 def install():
     torch.Tensor.__dlpack_device__ = _wrap_dlpack_device(torch.Tensor.__dlpack_device__)
     torch.Tensor.__dlpack__ = _wrap_dlpack(torch.Tensor.__dlpack__)
-    reducers = ForkingPickler._extra_reducers  # PyTorch's own, for tensors of other devices
-    for kind, types in {"tensor": (torch.Tensor, torch.nn.Parameter), "storage": (torch.UntypedStorage,)}.items():
-        for each in types:
-            ForkingPickler.register(each, _guard(kind, reducers[each]))
+    torch.UntypedStorage.is_shared = _wrap_is_shared(torch.UntypedStorage.is_shared)
+    ForkingPickler.register(torch.UntypedStorage, _wrap_reduce_storage(ForkingPickler._extra_reducers[torch.UntypedStorage]))
