@@ -42,7 +42,7 @@ struct Floats {
   }
   absl::StatusOr<std::vector<float>> Read() const {
     std::vector<float> values(static_cast<size_t>(count()));
-    const absl::Status read = queue.Download(buffer.handle(), 0, std::as_writable_bytes(std::span(values)));
+    absl::Status read = queue.Download(buffer.handle(), 0, std::as_writable_bytes(std::span(values)));
     if (!read.ok()) return read;
     return values;
   }
