@@ -57,6 +57,28 @@ TEST_F(Quota, IsMetWhereTheUserAllocatesAndOnlyThere) {
   EXPECT_TRUE(queue_.Synchronize().ok());
 }
 
+// The tenant's quota counts shared memory once, a session's own what the session has.
+TEST_F(Quota, OfTheTenantCountsSharedMemoryOnce) {
+  if (std::getenv("XPUD_TEST_REMOTE") != nullptr)
+    GTEST_SKIP() << "quotas of remote tenants: remote_tenants_test";
+  const auto receiver = daemon_.Connect("second");
+  const auto held = queue_.Allocate(64 * kMiB);
+  ASSERT_TRUE(held.ok()) << held.status();
+  const Ticket ticket = *session_->Share(*held);
+  Set(std::to_string(getuid()), "96MiB");
+  const auto attached = receiver->Attach(ticket);
+  ASSERT_TRUE(attached.ok()) << attached.status();
+  EXPECT_TRUE(receiver->DefaultQueue(0).Allocate(24 * kMiB).ok());
+  EXPECT_FALSE(receiver->DefaultQueue(0).Allocate(40 * kMiB).ok());
+  Set("session:2", "80MiB");
+  const Ticket again = *session_->Share(*held);
+  const absl::Status refused = receiver->Attach(again).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("64.00 MiB"), HasSubstr("80.00 MiB")));
+  Set("session:2", "none");
+  EXPECT_TRUE(receiver->Attach(again).ok()) << "the ticket is still there";
+}
+
 TEST_F(Quota, LoweredTakesBackWhatIsNotInUseAndLeavesTheRest) {
   if (std::getenv("XPUD_TEST_REMOTE") != nullptr)
     GTEST_SKIP() << "a remote client may use what it knows of for a second more";

@@ -211,26 +211,6 @@ TEST_F(SharedMemoryTest, IsChargedToTheTenantOnceAndToNoSession) {
   EXPECT_EQ(receiver_->Memory(0).allocated_bytes, 64 * kMiB);
 }
 
-// A quota of the tenant counts it once; a session's own counts what the session has.
-TEST_F(SharedMemoryTest, CountsForQuotas) {
-  if (std::getenv("XPUD_TEST_REMOTE") != nullptr)
-    GTEST_SKIP() << "quotas of remote tenants: remote_tenants_test";
-  const Floats ours = Make(*sender_, 64 * kMiB, 1);
-  const Ticket ticket = *sender_->Share(ours.buffer);
-  std::string answer;
-  ASSERT_EQ(daemon_.Ask("quota " + std::to_string(getuid()) + " 96MiB", answer), 0) << answer;
-  const Floats theirs = Attach(*receiver_, ticket);
-  EXPECT_TRUE(receiver_->DefaultQueue(0).Allocate(24 * kMiB).ok());
-  EXPECT_FALSE(receiver_->DefaultQueue(0).Allocate(40 * kMiB).ok());
-  ASSERT_EQ(daemon_.Ask("quota session:2 80MiB", answer), 0) << answer;
-  const auto again = sender_->Share(ours.buffer);
-  const absl::Status refused = receiver_->Attach(*again).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("64.00 MiB"), HasSubstr("80.00 MiB")));
-  ASSERT_EQ(daemon_.Ask("quota session:2 none", answer), 0) << answer;
-  EXPECT_THAT(*Attach(*receiver_, *again).Read(), Each(1)) << "the ticket is still there";
-}
-
 // Threads that share, receive, allocate and free: both ends count alike, and nothing is left.
 TEST_F(SharedMemoryTest, ManyAtOnceLeaveNothing) {
   std::vector<std::thread> threads;
