@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 
 import xpud
@@ -13,7 +14,8 @@ if typing.TYPE_CHECKING:
     from ._session import Session
 
 
-class Ticket(typing.NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Ticket:
     """Names an array's memory to one other process of the same user or claim. Can be pickled and sent in any way; whoever has it can take the memory."""
 
     memory: tuple[int, int, int, int, int]
