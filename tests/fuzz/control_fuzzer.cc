@@ -24,6 +24,7 @@
 #include "proto/control/xpud.grpc.pb.h"
 #include "proto/transport/shm_server.h"
 #include "tests/fuzz/bytes.h"
+#include "tests/fuzz/quiet_protobuf.h"
 #include "tests/fuzz/temporary_folder.h"
 #include "tools/xpuctl/claim_text.h"
 #include "tools/xpuctl/csv.h"
@@ -309,9 +310,9 @@ void Choose(uint8_t which, Bytes input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace xpud::fuzz;
-  static const bool quiet = (google::protobuf::SetLogHandler(nullptr), true);
+  QuietProtobuf();
   Bytes input(data, size);
   const auto which = input.Take<uint8_t>();
-  if (quiet) Choose(which, input);
+  Choose(which, input);
   return 0;
 }

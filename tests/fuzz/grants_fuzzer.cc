@@ -1,7 +1,5 @@
 // Requests for grants at the agent's socket. The first byte selects: bytes as a GrantRequest of a user with
 // or without a budget, or bytes as the id of a grant.
-#include <google/protobuf/stubs/logging.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,6 +13,7 @@
 #include "proto/base/text.h"
 #include "tests/fuzz/bytes.h"
 #include "tests/fuzz/claim.h"
+#include "tests/fuzz/quiet_protobuf.h"
 
 namespace xpud::fuzz {
 namespace {
@@ -75,8 +74,7 @@ void Id(std::string_view text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace xpud::fuzz;
-  static const bool quiet = (google::protobuf::SetLogHandler(nullptr), true);
-  (void)quiet;
+  QuietProtobuf();
   Bytes input(data, size);
   if (input.Take<uint8_t>() % 4 == 0) {
     Id(input.text());

@@ -1,7 +1,5 @@
 // What the kubelet sends xpud-node-agent: the first byte selects a device plugin's Allocate or
 // GetPreferredAllocation, calls of a driver of dynamic resource allocation, or the list of containers.
-#include <google/protobuf/stubs/logging.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -31,6 +29,7 @@
 #include "proto/base/text.h"
 #include "tests/fuzz/bytes.h"
 #include "tests/fuzz/claim.h"
+#include "tests/fuzz/quiet_protobuf.h"
 #include "tests/fuzz/temporary_folder.h"
 
 namespace xpud::fuzz {
@@ -253,8 +252,7 @@ void Containers(Bytes& input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace xpud::fuzz;
-  static const bool quiet = (google::protobuf::SetLogHandler(nullptr), true);
-  (void)quiet;
+  QuietProtobuf();
   Bytes input(data, size);
   switch (input.Take<uint8_t>() % 4) {
     case 0:

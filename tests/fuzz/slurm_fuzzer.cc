@@ -1,7 +1,5 @@
 // What xpud-node-agent reads of Slurm: the first byte selects a job's record of scontrol, with a request for
 // its claim; the list of squeue; or a list of hosts.
-#include <google/protobuf/stubs/logging.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -18,6 +16,7 @@
 #include "proto/base/text.h"
 #include "tests/fuzz/bytes.h"
 #include "tests/fuzz/claim.h"
+#include "tests/fuzz/quiet_protobuf.h"
 
 namespace xpud::fuzz {
 namespace {
@@ -94,8 +93,7 @@ void Hosts(std::string_view text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace xpud::fuzz;
-  static const bool quiet = (google::protobuf::SetLogHandler(nullptr), true);
-  (void)quiet;
+  QuietProtobuf();
   Bytes input(data, size);
   switch (input.Take<uint8_t>() % 4) {
     case 0:
