@@ -29,9 +29,7 @@ using ::testing::HasSubstr;
 
 stream::DeviceState MakeDevice(uint32_t index, uint64_t memory = uint64_t{256} << 20) {
   stream::DeviceState state;
-  state.device = std::make_unique<MemoryDevice>(/*asynchronous=*/false, memory);
-  state.pool = std::make_unique<memory::Pool>(*state.device, index);
-  state.shared = std::make_unique<memory::SharedMemory>(*state.pool);
+  state.Use(std::make_unique<MemoryDevice>(/*asynchronous=*/false, memory), index);
   state.library = *kernels::KernelLibrary::Create({});
   return state;
 }

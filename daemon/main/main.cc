@@ -192,9 +192,7 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
     }
     library.compiler = compiler;
     ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create(library));
-    state.pool = std::make_unique<memory::Pool>(*device, static_cast<uint32_t>(states.size()));
-    state.shared = std::make_unique<memory::SharedMemory>(*state.pool);
-    state.device = std::move(device);
+    state.Use(std::move(device), static_cast<uint32_t>(states.size()));
     reloader.SetUp(state);
     states.push_back(std::move(state));
   }

@@ -1,8 +1,10 @@
 // What the daemon keeps for one device, shared by all sessions. REQUIRES: the lane's thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/api/device_queue.h"
@@ -18,9 +20,15 @@ struct DeviceState {
   std::unique_ptr<executor::Device> device;
   std::unique_ptr<memory::Pool> pool;
   std::unique_ptr<memory::SharedMemory> shared;  // of `pool`
+  // Sets these three. `index`: the device's number.
+  void Use(std::unique_ptr<executor::Device> used, uint32_t index) {
+    device = std::move(used);
+    pool = std::make_unique<memory::Pool>(*device, index);
+    shared = std::make_unique<memory::SharedMemory>(*pool);
+  }
   std::unique_ptr<kernels::KernelLibrary> library;
   DeviceTime time;
-  Slowness usual;
+  Slowness usual;             // of all sessions; see Prediction
   uint64_t in_flight_ns = 0;  // of all sessions; see DeviceWork
   // Of the work that ran without other sessions': how long it took, and by how much the predictions were
   // wrong.

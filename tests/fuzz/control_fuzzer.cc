@@ -144,9 +144,7 @@ class Daemon {
  public:
   Daemon() {
     std::vector<stream::DeviceState> devices(1);
-    devices[0].device = std::make_unique<lane::MemoryDevice>(/*asynchronous=*/false, uint64_t{64} << 20);
-    devices[0].pool = std::make_unique<memory::Pool>(*devices[0].device, 0);
-    devices[0].shared = std::make_unique<memory::SharedMemory>(*devices[0].pool);
+    devices[0].Use(std::make_unique<lane::MemoryDevice>(/*asynchronous=*/false, uint64_t{64} << 20), 0);
     devices[0].library = *kernels::KernelLibrary::Create({});
     lanes_ = *lane::Lanes::Create(std::move(devices), registry_, {.policy = scheduler::TenantShares::Create});
     const auto session = *registry_.Add({.pid = 1, .tenant = {2}, .name = "client"}, {0},

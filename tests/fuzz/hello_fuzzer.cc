@@ -95,9 +95,7 @@ class Daemon {
  public:
   Daemon() : socket_(Folder() + "/xpud.sock") {
     std::vector<stream::DeviceState> devices(1);
-    devices[0].device = std::make_unique<lane::MemoryDevice>(/*asynchronous=*/false, uint64_t{64} << 20);
-    devices[0].pool = std::make_unique<memory::Pool>(*devices[0].device, 0);
-    devices[0].shared = std::make_unique<memory::SharedMemory>(*devices[0].pool);
+    devices[0].Use(std::make_unique<lane::MemoryDevice>(/*asynchronous=*/false, uint64_t{64} << 20), 0);
     service::Listener::Options listener;
     listener.socket_path = socket_;
     listener_ = *service::Listener::Create(listener, registry_.claims());

@@ -47,9 +47,7 @@ struct Machine {
     options.elsewhere = asynchronous;
     options.test_kernels = true;
     state.library = *kernels::KernelLibrary::Create(options);
-    state.pool = std::make_unique<memory::Pool>(*device, 0);
-    state.shared = std::make_unique<memory::SharedMemory>(*state.pool);
-    state.device = std::move(device);
+    state.Use(std::move(device), 0);
     state.pool->ledger().SetTenantQuota(kClient, kSessionBytes);
     memory::Ledger::Account& neighbour = state.pool->Open(kNeighbour, &neighbours_credit, &neighbours_credit);
     for (const uint64_t bytes : {512, 4096}) {
