@@ -1,10 +1,10 @@
-#include "daemon/executor/process/address_space.h"
+#include "daemon/executor/api/address_space.h"
 
 #include <gtest/gtest.h>
 
 #include "proto/base/ze_ext.h"
 
-namespace xpud::executor::process {
+namespace xpud::executor {
 namespace {
 
 TEST(AddressSpace, GivesTheLowestRangeThatIsFree) {
@@ -43,4 +43,4 @@ TEST(AddressSpace, DevicesAndKindsOfMemoryDoNotMeet) {
 }
 
 }  // namespace
-}  // namespace xpud::executor::process
+}  // namespace xpud::executor

@@ -1,5 +1,6 @@
 // Allocates addresses for a device's memory, from ranges that nothing else uses, so that a replacement
-// executor can map the memory at the same addresses. REQUIRES: the lane's thread.
+// executor can map the memory at the same addresses, and devices' memory never meets. REQUIRES: the lane's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace xpud::executor::process {
+namespace xpud::executor {
 
 class AddressSpace {
  public:
@@ -28,4 +29,4 @@ class AddressSpace {
   std::map<uint64_t, uint64_t> taken_;  // address -> end
 };
 
-}  // namespace xpud::executor::process
+}  // namespace xpud::executor
