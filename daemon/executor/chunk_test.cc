@@ -15,15 +15,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/executor/api/address_space.h"
 #include "daemon/executor/api/device_queue.h"
 #include "daemon/executor/devices.h"
 #include "daemon/executor/process/executor_main.h"
-#include "proto/base/ze_ext.h"
 
 namespace xpud::executor {
 namespace {
 
-constexpr uint64_t kBytes = XPUD_MEM_ADDRESS_UNIT;
+constexpr uint64_t kBytes = AddressSpace::kChunkUnit;
 constexpr size_t kPart = 4096;  // that is written and read
 constexpr int kProcessTests = 4;
 

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/ze_ext.h"
 
 namespace xpud::executor {
 namespace {
@@ -42,7 +41,7 @@ absl::StatusOr<AddressSpace> AddressSpace::At(uint32_t index, uint64_t begin, ui
 }
 
 absl::StatusOr<AddressSpace> AddressSpace::ForChunks(uint32_t index) {
-  return At(index, kBase + index * kSpaceBytes + kHostBytes, kSpaceBytes - kHostBytes, XPUD_MEM_ADDRESS_UNIT);
+  return At(index, kBase + index * kSpaceBytes + kHostBytes, kSpaceBytes - kHostBytes, kChunkUnit);
 }
 
 absl::StatusOr<AddressSpace> AddressSpace::ForHostMemory(uint32_t index) {

@@ -12,6 +12,9 @@ namespace xpud::executor {
 
 class AddressSpace {
  public:
+  // Of the addresses of chunks: what drivers can place memory at (XPUD_MEM_ADDRESS_UNIT).
+  static constexpr uint64_t kChunkUnit = uint64_t{64} << 20;
+
   // The ranges for device `index`: device memory, the daemon's memory, and clients' memory.
   static absl::StatusOr<AddressSpace> ForChunks(uint32_t index);
   static absl::StatusOr<AddressSpace> ForHostMemory(uint32_t index);

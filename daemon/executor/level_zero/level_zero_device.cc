@@ -20,6 +20,7 @@ namespace xpud::executor {
 namespace {
 
 constexpr size_t kChunkAlignment = 2 << 20;
+static_assert(AddressSpace::kChunkUnit == XPUD_MEM_ADDRESS_UNIT);
 constexpr int kMaxPlaces = 64;             // that are tried for a chunk
 constexpr uint32_t kMaxExtensions = 1024;  // of a driver that are looked at
 
