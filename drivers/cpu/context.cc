@@ -5,6 +5,7 @@
 #include "drivers/cpu/event.h"
 #include "drivers/cpu/memory_block.h"
 #include "drivers/cpu/module.h"
+#include "drivers/cpu/pages.h"
 
 namespace xpud::drivers::cpu {
 namespace {
@@ -17,6 +18,25 @@ CpuDevice& Ours(Device& device) { return static_cast<CpuDevice&>(device); }
 ze_result_t CpuContext::AllocateBlock(const MemoryRequest& request, std::unique_ptr<MemoryBlock>& block) {
   return CpuMemoryBlock::Create(request.device == nullptr ? first_ : Ours(*request.device), request, block);
 }
+
+// Memory that may be mapped several times cannot be private.
+ze_result_t CpuContext::AllocatePhysicalBlock(const MemoryRequest& request,
+                                              std::unique_ptr<PhysicalBlock>& block) {
+  std::unique_ptr<CpuPhysicalBlock> pages;
+  const ze_result_t result =
+      CpuPhysicalBlock::Create(Ours(*request.device), request, CpuPhysicalBlock::Kind::kShared, pages);
+  block = std::move(pages);
+  return result;
+}
+
+ze_result_t CpuContext::ReserveRange(void* start, size_t size, std::unique_ptr<AddressRange>& range) {
+  std::unique_ptr<CpuAddressRange> reserved;
+  const ze_result_t result = CpuAddressRange::Reserve(size, 0, start, reserved);
+  range = std::move(reserved);
+  return result;
+}
+
+size_t CpuContext::PageSize(size_t size) const { return PageSizeOf(size); }
 
 std::shared_ptr<CommandThread> CpuContext::CreateThread(CpuDevice& device, bool in_order) {
   auto thread = std::make_shared<CommandThread>(device, in_order);

@@ -24,9 +24,13 @@ class CpuContext final : public Context {
   ze_result_t CreateEventPool(const ze_event_pool_desc_t& desc, std::unique_ptr<EventPool>& pool) override;
   ze_result_t CreateModule(Device& device, const ze_module_desc_t& desc, std::unique_ptr<Module>& module,
                            std::string& log) override;
+  size_t PageSize(size_t size) const override;
 
  private:
   ze_result_t AllocateBlock(const MemoryRequest& request, std::unique_ptr<MemoryBlock>& block) override;
+  ze_result_t AllocatePhysicalBlock(const MemoryRequest& request,
+                                    std::unique_ptr<PhysicalBlock>& block) override;
+  ze_result_t ReserveRange(void* start, size_t size, std::unique_ptr<AddressRange>& range) override;
   std::shared_ptr<CommandThread> CreateThread(CpuDevice& device, bool in_order = true);
 
   CpuDevice& first_;

@@ -6,10 +6,12 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
-#include "drivers/cpu/device.h"
-#include "drivers/frontend/context.h"
-#include "proto/base/unique_fd.h"
+#include "drivers/cpu/address_range.h"
+#include "drivers/cpu/pages.h"
+#include "drivers/cpu/physical_block.h"
+#include "drivers/frontend/memory_block.h"
 
 namespace xpud::drivers::cpu {
 
@@ -19,27 +21,18 @@ class CpuMemoryBlock final : public MemoryBlock {
   // import that is smaller than requested or could still shrink.
   static ze_result_t Create(CpuDevice& device, const MemoryRequest& request,
                             std::unique_ptr<MemoryBlock>& block);
-  ~CpuMemoryBlock() override;
 
-  void* base() const override { return base_; }
-  size_t size() const override { return size_; }
-  size_t page_size() const override;
-  ze_result_t Export(int& fd) const override;
+  void* base() const override { return range_->base(); }
+  size_t size() const override { return pages_->size(); }
+  size_t page_size() const override { return PageSizeOf(RoundUp(size(), kPage)); }
+  ze_result_t Export(int& fd) const override { return pages_->Export(fd); }
 
  private:
-  explicit CpuMemoryBlock(CpuDevice& device) : device_(device) {}
-  ze_result_t Charge(const MemoryRequest& request);
-  ze_result_t MakeFd(size_t size);
-  ze_result_t Import(int fd, size_t size);
-  ze_result_t Map(const MemoryRequest& request);
+  CpuMemoryBlock(std::unique_ptr<CpuPhysicalBlock> pages, std::unique_ptr<CpuAddressRange> range)
+      : pages_(std::move(pages)), range_(std::move(range)) {}
 
-  CpuDevice& device_;
-  uint64_t charged_ = 0;
-  void* base_ = nullptr;
-  size_t size_ = 0;
-  size_t mapped_ = 0;
-  size_t reserved_ = 0;  // the first mapped_ bytes of it are memory
-  UniqueFd fd_;          // invalid for private memory
+  const std::unique_ptr<const CpuPhysicalBlock> pages_;
+  const std::unique_ptr<const CpuAddressRange> range_;  // the first bytes of it are the pages
 };
 
 }  // namespace xpud::drivers::cpu

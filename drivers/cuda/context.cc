@@ -23,6 +23,29 @@ ze_result_t CudaContext::AllocateBlock(const MemoryRequest& request, std::unique
   return result == ZE_RESULT_SUCCESS ? CudaMemoryBlock::Create(*device, request, block) : result;
 }
 
+ze_result_t CudaContext::AllocatePhysicalBlock(const MemoryRequest& request,
+                                               std::unique_ptr<PhysicalBlock>& block) {
+  auto& device = static_cast<CudaDevice&>(*request.device);
+  if (request.size > device.memory()) return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
+  std::unique_ptr<CudaPhysicalBlock> physical;
+  ze_result_t result = device.Activate();
+  if (result == ZE_RESULT_SUCCESS)
+    result = CudaPhysicalBlock::Create(device, request.size, request.import_fd, physical);
+  block = std::move(physical);
+  return result;
+}
+
+ze_result_t CudaContext::ReserveRange(void* start, size_t size, std::unique_ptr<AddressRange>& range) {
+  CudaDevice* device = nullptr;
+  std::unique_ptr<CudaAddressRange> reserved;
+  ze_result_t result = AnyActive(devices_, device);
+  if (result == ZE_RESULT_SUCCESS) result = CudaAddressRange::Reserve(*device, size, 0, start, reserved);
+  range = std::move(reserved);
+  return result;
+}
+
+size_t CudaContext::PageSize(size_t /*size*/) const { return kPage; }
+
 ze_result_t CudaContext::Words(std::shared_ptr<EventWords>& words) {
   CudaDevice* device = nullptr;
   const ze_result_t result = AnyActive(devices_, device);

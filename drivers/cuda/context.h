@@ -26,9 +26,13 @@ class CudaContext final : public Context {
   ze_result_t CreateEventPool(const ze_event_pool_desc_t& desc, std::unique_ptr<EventPool>& pool) override;
   ze_result_t CreateModule(Device& device, const ze_module_desc_t& desc, std::unique_ptr<Module>& module,
                            std::string& log) override;
+  size_t PageSize(size_t size) const override;
 
  private:
   ze_result_t AllocateBlock(const MemoryRequest& request, std::unique_ptr<MemoryBlock>& block) override;
+  ze_result_t AllocatePhysicalBlock(const MemoryRequest& request,
+                                    std::unique_ptr<PhysicalBlock>& block) override;
+  ze_result_t ReserveRange(void* start, size_t size, std::unique_ptr<AddressRange>& range) override;
   // Created at the first use, because it needs an active device.
   ze_result_t Words(std::shared_ptr<EventWords>& words) ABSL_LOCKS_EXCLUDED(mutex_);
   ze_result_t CreateStream(Device& device, const ze_command_queue_desc_t& desc,

@@ -112,8 +112,11 @@ enum CUstreamCaptureStatus : int { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_
 enum CUmemAllocationHandleType : int { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
 enum CUmemAllocationType : int { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
 enum CUmemLocationType : int { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
-enum CUmemAccess_flags : int { CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
-enum CUmemAllocationGranularity_flags : int { CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0 };
+enum CUmemAccess_flags : int {
+  CU_MEM_ACCESS_FLAGS_PROT_NONE = 0,
+  CU_MEM_ACCESS_FLAGS_PROT_READ = 1,
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
+};
 
 struct CUuuid {
   char bytes[16];
@@ -199,8 +202,6 @@ static_assert(sizeof(CUDA_MEMCPY3D) == 200);
     CUmemAllocationHandleType, uint64_t)                                                                    \
   X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, CUmemGenericAllocationHandle*, void*,   \
     CUmemAllocationHandleType)                                                                              \
-  X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, size_t*, const CUmemAllocationProp*,      \
-    CUmemAllocationGranularity_flags)                                                                       \
   X(cuPointerGetAttribute, cuPointerGetAttribute, void*, CUpointer_attribute, CUdeviceptr)                  \
   X(cuMemcpyAsync, cuMemcpyAsync, CUdeviceptr, CUdeviceptr, size_t, CUstream)                               \
   X(cuMemcpy3DAsync, cuMemcpy3DAsync_v2, const CUDA_MEMCPY3D*, CUstream)                                    \

@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <memory>
 
+#include "drivers/cuda/address_range.h"
 #include "drivers/cuda/device.h"
+#include "drivers/cuda/physical_block.h"
 #include "drivers/frontend/context.h"
 
 namespace xpud::drivers::cuda {
@@ -21,8 +23,8 @@ class CudaMemoryBlock final : public MemoryBlock {
 
   void* base() const override { return reinterpret_cast<void*>(base_); }
   size_t size() const override { return size_; }
-  size_t page_size() const override { return form_ == Form::kHost ? 4096 : size_t{2} << 20; }
-  ze_result_t Export(int& fd) const override;
+  size_t page_size() const override { return form_ == Form::kHost ? 4096 : kPage; }
+  ze_result_t Export(int& fd) const override { return physical_->Export(fd); }
 
  private:
   enum class Form { kDevice, kPhysical, kHost };
@@ -31,21 +33,17 @@ class CudaMemoryBlock final : public MemoryBlock {
   ze_result_t Allocate(const MemoryRequest& request);
   // Allocates zeroed memory at the same address on host and devices.
   ze_result_t AllocateHost(size_t alignment);
-  // Allocates whole units of the granularity (2 MiB).
+  // Allocates whole pages.
   ze_result_t AllocatePhysical(const MemoryRequest& request);
-  // Sets base_, to `address` unless that is null.
-  ze_result_t Reserve(size_t size, size_t alignment, void* address);
-  ze_result_t Import(int fd);
-  CUresult Map(size_t size);
 
   CudaDevice& device_;
   const Form form_;
   const size_t size_;
   CUdeviceptr base_ = 0;
   // For physical memory only.
-  size_t reserved_ = 0;
+  std::unique_ptr<CudaPhysicalBlock> physical_;
+  std::unique_ptr<CudaAddressRange> range_;
   size_t mapped_ = 0;
-  CUmemGenericAllocationHandle handle_ = 0;
 };
 
 }  // namespace xpud::drivers::cuda

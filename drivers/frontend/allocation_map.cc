@@ -4,6 +4,11 @@
 
 namespace xpud::drivers {
 
+uint64_t AllocationMap::TakeId() {
+  MutexLock lock(mutex_);
+  return next_id_++;
+}
+
 void AllocationMap::Insert(Allocation allocation) {
   MutexLock lock(mutex_);
   allocation.id = next_id_++;

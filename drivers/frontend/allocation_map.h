@@ -24,6 +24,9 @@ struct Allocation {
 
 class AllocationMap {
  public:
+  // Returns a number that no allocation has.
+  uint64_t TakeId() ABSL_LOCKS_EXCLUDED(mutex_);
+
   void Insert(Allocation allocation) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Removes and returns the allocation that begins at `base`, or nullopt.

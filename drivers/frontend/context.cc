@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "drivers/frontend/extension_chain.h"
+#include "drivers/frontend/entry.h"
 
 namespace xpud::drivers {
 namespace {
@@ -13,16 +13,24 @@ bool Has(ze_driver_memory_free_policy_ext_flags_t policy, ze_driver_memory_free_
   return (policy & static_cast<ze_driver_memory_free_policy_ext_flags_t>(flag)) != 0;
 }
 
-// Exports the allocation if the application's chain asks for an fd.
-ze_result_t Export(const Allocation& allocation, const void* next) {
-  using Wanted = ze_external_memory_export_fd_t;
-  Wanted* const wanted = FindInChain<Wanted>(next, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD);
-  if (wanted == nullptr) return ZE_RESULT_SUCCESS;
-  if (!IsOpaqueFdOnly(wanted->flags)) return ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION;
-  return allocation.exportable ? allocation.block->Export(wanted->fd) : ZE_RESULT_ERROR_INVALID_ARGUMENT;
-}
-
 }  // namespace
+
+ze_result_t ReadSharing(const Driver& driver, const void* next, MemoryRequest& request) {
+  using Import = const ze_external_memory_import_fd_t;
+  using Export = const ze_external_memory_export_desc_t;
+  if (Import* const import = FindInChain<Import>(next, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)) {
+    XPUD_REQUIRE(driver.HasExtensions() && IsOpaqueFdOnly(import->flags),
+                 ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION);
+    XPUD_REQUIRE(import->fd >= 0, ZE_RESULT_ERROR_INVALID_ARGUMENT);
+    request.import_fd = import->fd;
+  }
+  if (Export* const exported = FindInChain<Export>(next, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC)) {
+    XPUD_REQUIRE(driver.HasExtensions() && IsOpaqueFdOnly(exported->flags),
+                 ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION);
+    request.exportable = true;
+  }
+  return ZE_RESULT_SUCCESS;
+}
 
 ze_result_t Context::Allocate(const MemoryRequest& request, void*& address) {
   FreeDeferred();
@@ -58,6 +66,29 @@ ze_result_t Context::Free(void* address, ze_driver_memory_free_policy_ext_flags_
   return ZE_RESULT_SUCCESS;
 }
 
+ze_result_t Context::Reserve(void* start, size_t size, void*& base) {
+  std::unique_ptr<AddressRange> range;
+  ze_result_t result = ReserveRange(start, size, range);
+  if (result == ZE_RESULT_ERROR_OVERLAPPING_REGIONS && !driver()->HasExtensions())
+    result = ReserveRange(nullptr, size, range);
+  if (result != ZE_RESULT_SUCCESS) return result;
+  base = range->base();
+  virtual_memory_.Reserve(std::move(range));
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t Context::CreatePhysicalMemory(const MemoryRequest& request,
+                                          std::unique_ptr<PhysicalMemory>& memory) {
+  FreeDeferred();
+  std::unique_ptr<PhysicalBlock> block;
+  const ze_result_t result = AllocatePhysicalBlock(request, block);
+  if (result != ZE_RESULT_SUCCESS) return result;
+  const bool exportable = request.exportable || request.import_fd >= 0;
+  memory = std::make_unique<PhysicalMemory>(*this, driver(), *request.device, exportable,
+                                            allocations_.TakeId(), std::move(block));
+  return ZE_RESULT_SUCCESS;
+}
+
 void Context::FreeDeferred() {
   std::vector<Allocation> freed;  // destroyed after the lock is released: freeing may wait for a device
   MutexLock lock(mutex_);
@@ -80,15 +111,28 @@ ze_result_t Context::GetAllocProperties(const void* address, ze_memory_allocatio
     properties.id = allocation.id;
     properties.pageSize = allocation.block->page_size();
     device = allocation.device;
-    result = Export(allocation, properties.pNext);
+    result = ExportIfAsked(properties.pNext, allocation.exportable, *allocation.block);
+  });
+  if (properties.type != ZE_MEMORY_TYPE_UNKNOWN) return result;
+  virtual_memory_.Visit(address, [&](const MappedMemory& mapped) {
+    const PhysicalMemory& memory = *mapped.memory;
+    properties.type = ZE_MEMORY_TYPE_DEVICE;
+    properties.id = memory.id();
+    properties.pageSize = PageSize(mapped.size);
+    device = &memory.device();
+    result = ExportIfAsked(properties.pNext, memory.exportable(), memory.block());
   });
   return result;
 }
 
 ze_result_t Context::GetAddressRange(const void* address, void*& base, size_t& size) const {
-  const bool found = allocations_.Visit(address, [&](const Allocation& allocation) {
+  const bool allocated = allocations_.Visit(address, [&](const Allocation& allocation) {
     base = allocation.block->base();
     size = allocation.block->size();
+  });
+  const bool found = allocated || virtual_memory_.Visit(address, [&](const MappedMemory& mapped) {
+    base = mapped.base;
+    size = mapped.size;
   });
   return found ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }

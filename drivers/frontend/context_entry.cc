@@ -56,20 +56,9 @@ bool IsMultiple(const void* address, size_t unit) { return reinterpret_cast<uint
 // Reads a descriptor's chain of extension structures. A driver without our extensions exports and imports no
 // memory, and ignores our structure.
 ze_result_t ReadChain(const Driver& driver, const void* next, MemoryRequest& request) {
-  using Import = const ze_external_memory_import_fd_t;
-  using Export = const ze_external_memory_export_desc_t;
   using Place = const xpud_mem_address_desc_t;
-  if (Import* const import = FindInChain<Import>(next, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)) {
-    XPUD_REQUIRE(driver.HasExtensions() && IsOpaqueFdOnly(import->flags),
-                 ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION);
-    XPUD_REQUIRE(import->fd >= 0, ZE_RESULT_ERROR_INVALID_ARGUMENT);
-    request.import_fd = import->fd;
-  }
-  if (Export* const exported = FindInChain<Export>(next, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC)) {
-    XPUD_REQUIRE(driver.HasExtensions() && IsOpaqueFdOnly(exported->flags),
-                 ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION);
-    request.exportable = true;
-  }
+  const ze_result_t result = ReadSharing(driver, next, request);
+  if (result != ZE_RESULT_SUCCESS) return result;
   if (!driver.HasExtensions()) return ZE_RESULT_SUCCESS;
   if (Place* const place = FindInChain<Place>(next, XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC)) {
     XPUD_NOT_NULL(place->address);

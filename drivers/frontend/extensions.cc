@@ -10,6 +10,7 @@
 #include "drivers/frontend/graph_entry.h"
 #include "drivers/frontend/installed_drivers.h"
 #include "drivers/frontend/module.h"
+#include "drivers/frontend/virtual_memory_entry.h"
 #include "proto/base/ze_ext.h"
 
 namespace xpud::drivers {
@@ -86,6 +87,7 @@ const NamedFunction kFunctions[] = {
     {"zeGraphDestroyExp", reinterpret_cast<void*>(&GraphDestroy)},
     {"zeExecutableGraphDestroyExp", reinterpret_cast<void*>(&ExecutableGraphDestroy)},
     {"xpudCommandListCountCaptured", reinterpret_cast<void*>(&CountCaptured)},
+    {"zePhysicalMemGetProperties", reinterpret_cast<void*>(&PhysicalMemGetProperties)},
     {"xpudModuleCreate", reinterpret_cast<void*>(&ModuleCreate)},
     {"xpudDriverGetBackEnd", reinterpret_cast<void*>(&DriverGetBackEnd)},
     {"xpudDeviceGetPeakRates", reinterpret_cast<void*>(&DeviceGetPeakRates)},
@@ -104,6 +106,7 @@ static_assert(std::is_same_v<decltype(&InstantiateGraph), xpud_pfnInstantiateGra
 static_assert(std::is_same_v<decltype(&AppendGraph), xpud_pfnAppendGraph_t>);
 static_assert(std::is_same_v<decltype(&GraphDestroy), xpud_pfnGraphDestroy_t>);
 static_assert(std::is_same_v<decltype(&ExecutableGraphDestroy), xpud_pfnExecutableGraphDestroy_t>);
+static_assert(std::is_same_v<decltype(&PhysicalMemGetProperties), xpud_pfnPhysicalMemGetProperties_t>);
 static_assert(std::is_same_v<decltype(&ModuleCreate), xpud_pfnModuleCreate_t>);
 static_assert(std::is_same_v<decltype(&DriverGetBackEnd), xpud_pfnDriverGetBackEnd_t>);
 static_assert(std::is_same_v<decltype(&DeviceGetPeakRates), xpud_pfnDeviceGetPeakRates_t>);

@@ -19,6 +19,7 @@ enum class Kind : uint32_t {
   kModule,
   kModuleBuildLog,
   kKernel,
+  kPhysicalMemory,
   kGraph,
   kExecutableGraph,
   kMemoryModule,

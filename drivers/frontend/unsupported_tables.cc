@@ -1,4 +1,4 @@
-// Core tables that no back end implements: images, samplers, virtual memory, fabric.
+// Core tables that no back end implements: images, samplers, fabric.
 #include <level_zero/ze_ddi.h>
 
 #include "drivers/frontend/table.h"
@@ -14,15 +14,6 @@ XPUD_DDI_TABLE(zeGetImageExpProcAddrTable, ze_image_exp_dditable_t) {
 
 XPUD_DDI_TABLE(zeGetSamplerProcAddrTable, ze_sampler_dditable_t) {
   put.PutUnsupported(ZE_API_VERSION_1_0, table.pfnCreate, table.pfnDestroy);
-}
-
-XPUD_DDI_TABLE(zeGetPhysicalMemProcAddrTable, ze_physical_mem_dditable_t) {
-  put.PutUnsupported(ZE_API_VERSION_1_0, table.pfnCreate, table.pfnDestroy);
-}
-
-XPUD_DDI_TABLE(zeGetVirtualMemProcAddrTable, ze_virtual_mem_dditable_t) {
-  put.PutUnsupported(ZE_API_VERSION_1_0, table.pfnReserve, table.pfnFree, table.pfnQueryPageSize,
-                     table.pfnMap, table.pfnUnmap, table.pfnSetAccessAttribute, table.pfnGetAccessAttribute);
 }
 
 XPUD_DDI_TABLE(zeGetFabricVertexExpProcAddrTable, ze_fabric_vertex_exp_dditable_t) {

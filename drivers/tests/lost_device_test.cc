@@ -136,6 +136,17 @@ std::vector<LostDeviceTest::Named> LostDeviceTest::OtherCalls() {
          void* address = nullptr;
          return zeMemAllocHost(context_, &desc, 4096, 0, &address);
        }},
+      {"reserve",
+       [this] {
+         void* address = nullptr;
+         return zeVirtualMemReserve(context_, nullptr, size_t{4} << 20, &address);
+       }},
+      {"physical memory",
+       [this] {
+         ze_physical_mem_desc_t desc{ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, nullptr, 0, size_t{4} << 20};
+         ze_physical_mem_handle_t memory = nullptr;
+         return zePhysicalMemCreate(context_, device_, &desc, &memory);
+       }},
       {"list",
        [this] {
          const ze_command_queue_desc_t desc{

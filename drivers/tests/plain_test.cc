@@ -93,10 +93,10 @@ bool PlainTest::RunInOrder(bool barrier) {
 }
 
 TEST_P(PlainTest, OffersNoneOfOurExtensionsButItsBackEnd) {
-  for (const char* name :
-       {"zeCommandListAppendLaunchKernelWithArguments", "zeCommandListHostSynchronize",
-        "xpudCommandListAppendWriteValue64", "zeCommandListBeginGraphCaptureExp", "xpudModuleCreate",
-        "xpudDeviceGetPeakRates", "zexDriverImportExternalPointer", "xpudDriverStartTrace"})
+  for (const char* name : {"zeCommandListAppendLaunchKernelWithArguments", "zeCommandListHostSynchronize",
+                           "xpudCommandListAppendWriteValue64", "zeCommandListBeginGraphCaptureExp",
+                           "xpudModuleCreate", "xpudDeviceGetPeakRates", "zePhysicalMemGetProperties",
+                           "zexDriverImportExternalPointer", "xpudDriverStartTrace"})
     EXPECT_FALSE(Offers(name)) << name;
   void* address = nullptr;
   ASSERT_EQ(zeDriverGetExtensionFunctionAddress(driver_, "xpudDriverGetBackEnd", &address),
@@ -122,6 +122,25 @@ TEST_P(PlainTest, SharesNoMemoryWithOtherProcesses) {
   ASSERT_EQ(zeDeviceGetExternalMemoryProperties(device_, &properties), ZE_RESULT_SUCCESS);
   EXPECT_EQ(properties.memoryAllocationExportTypes, 0u);
   EXPECT_EQ(Allocate(nullptr), ZE_RESULT_SUCCESS);
+}
+
+// As the specification says, and as other vendors' drivers do.
+TEST_P(PlainTest, StartOfAReservationIsAHint) {
+  void* first = nullptr;
+  void* second = nullptr;
+  ASSERT_EQ(zeVirtualMemReserve(context_, nullptr, 4096, &first), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(zeVirtualMemReserve(context_, first, 4096, &second), ZE_RESULT_SUCCESS);
+  EXPECT_NE(second, first);
+  EXPECT_EQ(zeVirtualMemFree(context_, second, 4096), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeVirtualMemFree(context_, first, 4096), ZE_RESULT_SUCCESS);
+  const ze_external_memory_export_desc_t exported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC, nullptr,
+                                                     ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
+  ze_physical_mem_desc_t desc = {ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, &exported, 0, 4096};
+  ze_physical_mem_handle_t memory = nullptr;
+  EXPECT_EQ(zePhysicalMemCreate(context_, device_, &desc, &memory), ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION);
+  desc.pNext = nullptr;
+  ASSERT_EQ(zePhysicalMemCreate(context_, device_, &desc, &memory), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zePhysicalMemDestroy(context_, memory), ZE_RESULT_SUCCESS);
 }
 
 // As a driver does that lists the extension, with what a test wants it to say.

@@ -1,6 +1,9 @@
 // The driver under the loader's validation layer: valid calls work, and invalid calls are refused.
+#include <unistd.h>
+
 #include "drivers/tests/driver_under_test.h"
 #include "drivers/tests/kernels_under_test.h"
+#include "drivers/tests/placement.h"
 
 namespace xpud::drivers {
 namespace {
@@ -67,6 +70,46 @@ TEST_P(ValidationTest, HostModuleIsCreatedPastTheLayer) {
   ASSERT_EQ(create(context_, device_, &desc, &module, nullptr), ZE_RESULT_SUCCESS);
   EXPECT_EQ(zeKernelDestroy(Kernel(module, "nothing")), ZE_RESULT_SUCCESS);
   EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
+}
+
+// The layer wants an address to reserve at, although the specification allows null.
+TEST_P(ValidationTest, VirtualMemoryIsMappedAndUsed) {
+  size_t page = 0;
+  ASSERT_EQ(zeVirtualMemQueryPageSize(context_, device_, 1, &page), ZE_RESULT_SUCCESS);
+  void* address = nullptr;
+  EXPECT_EQ(zeVirtualMemReserve(context_, nullptr, page, &address), ZE_RESULT_ERROR_INVALID_NULL_POINTER);
+  ASSERT_EQ(zeVirtualMemReserve(context_, AtAddress(kPlaceForDevice), page, &address), ZE_RESULT_SUCCESS);
+  const ze_external_memory_export_desc_t exported{ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC, nullptr,
+                                                  ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
+  ze_physical_mem_desc_t desc{ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, &exported, 0, page};
+  ze_physical_mem_handle_t memory = nullptr;
+  ASSERT_EQ(zePhysicalMemCreate(context_, device_, &desc, &memory), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(zeVirtualMemMap(context_, address, page, memory, 0, ZE_MEMORY_ACCESS_ATTRIBUTE_NONE),
+            ZE_RESULT_SUCCESS);
+  ASSERT_EQ(zeVirtualMemSetAccessAttribute(context_, address, page, ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE),
+            ZE_RESULT_SUCCESS);
+  ze_memory_access_attribute_t access{};
+  size_t same = 0;
+  ASSERT_EQ(zeVirtualMemGetAccessAttribute(context_, address, page, &access, &same), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(access, ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE);
+  EXPECT_EQ(same, page);
+  int fd = -1;
+  ASSERT_EQ(ExportFd(context_, address, fd), ZE_RESULT_SUCCESS);
+  close(fd);
+  uint64_t* const word = Shared<uint64_t>(1);
+  *word = 77;
+  ze_command_list_handle_t list = ImmediateList();
+  ASSERT_EQ(zeCommandListAppendMemoryCopy(list, address, word, 8, nullptr, 0, nullptr), ZE_RESULT_SUCCESS);
+  Finish(list);
+  *word = 0;
+  ASSERT_EQ(zeCommandListAppendMemoryCopy(list, word, address, 8, nullptr, 0, nullptr), ZE_RESULT_SUCCESS);
+  Finish(list);
+  EXPECT_EQ(*word, 77u);
+  EXPECT_EQ(zeCommandListDestroy(list), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeMemFree(context_, word), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeVirtualMemUnmap(context_, address, page), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zePhysicalMemDestroy(context_, memory), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeVirtualMemFree(context_, address, page), ZE_RESULT_SUCCESS);
 }
 
 XPUD_ON_ALL_BACK_ENDS(ValidationTest);

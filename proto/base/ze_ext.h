@@ -171,6 +171,22 @@ typedef struct xpud_mem_address_desc_t {
   void* address;
 } xpud_mem_address_desc_t;
 
+// Physical memory that processes share, as in Level Zero 1.15: zePhysicalMemCreate takes, in the chain of its
+// descriptor, a ze_external_memory_export_desc_t (new memory that can be exported) or a
+// ze_external_memory_import_fd_t (the memory behind the fd, which stays the caller's; imports that are larger
+// than the memory give INVALID_SIZE, on CUDA only when they are mapped).
+// "zePhysicalMemGetProperties": with a ze_external_memory_export_fd_t in its chain (`pNext`), returns a new
+// fd that the caller owns. zeMemGetAllocProperties does the same for an address where the memory is mapped.
+#define XPUD_STRUCTURE_TYPE_PHYSICAL_MEM_PROPERTIES ((ze_structure_type_t)0x00020040)
+typedef struct xpud_physical_mem_properties_t {
+  ze_structure_type_t stype;  // XPUD_STRUCTURE_TYPE_PHYSICAL_MEM_PROPERTIES
+  void* pNext;
+  uint64_t id;    // out
+  uint64_t size;  // out
+} xpud_physical_mem_properties_t;
+typedef ze_result_t(ZE_APICALL* xpud_pfnPhysicalMemGetProperties_t)(
+    ze_context_handle_t context, ze_physical_mem_handle_t memory, xpud_physical_mem_properties_t* properties);
+
 // Graphs, as in the experimental record-and-replay extension of later versions of Level Zero. Between begin
 // and end an immediate list records what is appended, instead of running it. A recorded graph is
 // instantiated, and then appended to any list of the same device as one command, any number of times. `next`

@@ -230,10 +230,10 @@ TEST(LostDevice, IsWhatAnExecutorSaysBeforeItEnds) {
   for (uint64_t i = 0; !met && i < 200; ++i) {
     InjectedDaemon daemon(folder, flags, {start + 1 + i % 40, ZE_RESULT_ERROR_DEVICE_LOST, true});
     (void)RunProgram(daemon.socket());
-    met = daemon.failed_call() == "zeMemAllocDevice";
+    met = daemon.failed_call() == "zePhysicalMemCreate";
     if (!met) continue;
     e2e::Within(seconds(5), [&] { return daemon.Log().find("executor_lost") != std::string::npos; });
-    EXPECT_THAT(daemon.Log(), HasSubstr("reason=\"its device faulted: device lost: zeMemAllocDevice"));
+    EXPECT_THAT(daemon.Log(), HasSubstr("reason=\"its device faulted: device lost: zePhysicalMemCreate"));
   }
   EXPECT_TRUE(met);
   std::filesystem::remove_all(folder);

@@ -161,6 +161,17 @@ XPUD_INJECT_TABLE(zeGetMemProcAddrTable, ze_mem_dditable_t) {
   XPUD_WRAP(zeMemFree, pfnFree);
   XPUD_WRAP(zeMemGetAllocProperties, pfnGetAllocProperties);
 }
+XPUD_INJECT_TABLE(zeGetVirtualMemProcAddrTable, ze_virtual_mem_dditable_t) {
+  XPUD_WRAP(zeVirtualMemReserve, pfnReserve);
+  XPUD_WRAP(zeVirtualMemFree, pfnFree);
+  XPUD_WRAP(zeVirtualMemQueryPageSize, pfnQueryPageSize);
+  XPUD_WRAP(zeVirtualMemMap, pfnMap);
+  XPUD_WRAP(zeVirtualMemUnmap, pfnUnmap);
+}
+XPUD_INJECT_TABLE(zeGetPhysicalMemProcAddrTable, ze_physical_mem_dditable_t) {
+  XPUD_WRAP(zePhysicalMemCreate, pfnCreate);
+  XPUD_WRAP(zePhysicalMemDestroy, pfnDestroy);
+}
 XPUD_INJECT_TABLE(zeGetModuleProcAddrTable, ze_module_dditable_t) {
   XPUD_WRAP(zeModuleDestroy, pfnDestroy);
   XPUD_WRAP(zeModuleGetNativeBinary, pfnGetNativeBinary);

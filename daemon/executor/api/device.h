@@ -42,12 +42,20 @@ struct DeviceProperties {
   kernels::GroupLimits most_groups = kernels::kAnyGroups;
 };
 
-// Device memory that is exported as an fd, so that it can outlive the process that uses it.
+// Device memory that is exported as an fd, so that it can outlive the process that uses it. It may leave the
+// device for a while. REQUIRES: no work in flight uses memory that leaves.
 class Chunk {
  public:
   virtual ~Chunk() = default;
   std::byte* address() const { return address_; }  // in the device's address space
   uint64_t bytes() const { return bytes_; }
+
+  // Gives the memory and its contents back. Nothing else gets the addresses. Does nothing if it is away.
+  // Unimplemented: the driver has no virtual memory.
+  virtual absl::Status Leave() = 0;
+  // Allocates memory at the same addresses. It is zero. If that fails, as AllocateChunk does, the chunk is
+  // still away. REQUIRES: it is away.
+  virtual absl::Status Return() = 0;
 
  protected:
   Chunk(std::byte* address, uint64_t bytes) : address_(address), bytes_(bytes) {}

@@ -20,6 +20,8 @@ namespace xpud::executor {
 namespace {
 
 constexpr size_t kChunkAlignment = 2 << 20;
+static_assert(AddressSpace::kChunkUnit == XPUD_MEM_ADDRESS_UNIT);
+constexpr int kMaxPlaces = 64;             // that are tried for a chunk
 constexpr uint32_t kMaxExtensions = 1024;  // of a driver that are looked at
 
 // Finds an extension function. Unimplemented means that the driver lacks it.
@@ -75,11 +77,20 @@ std::string TakeBuildLog(ze_module_build_log_handle_t log) {
   return text.c_str();
 }
 
+absl::Status CannotMove() { return absl::UnimplementedError("the Level Zero driver has no virtual memory"); }
+
+// Callers take Unavailable to mean that the executor is being replaced, and wait.
+absl::Status OfThisProcess(const absl::Status& status) {
+  return absl::IsUnavailable(status) ? absl::InternalError(status.message()) : status;
+}
+
 class LevelZeroChunk final : public Chunk {
  public:
   LevelZeroChunk(ze_context_handle_t context, void* address, uint64_t bytes)
       : Chunk(static_cast<std::byte*>(address), bytes), context_(context) {}
   ~LevelZeroChunk() override { zeMemFree(context_, address()); }
+  absl::Status Leave() override { return CannotMove(); }
+  absl::Status Return() override { return CannotMove(); }
 
  private:
   ze_context_handle_t context_;
@@ -124,6 +135,11 @@ absl::Status CheckRunsKernels(const DeviceProperties& properties,
 constexpr ze_external_memory_export_desc_t kExported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
                                                         nullptr, ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
 
+ze_external_memory_import_fd_t ImportOf(const UniqueFd& fd) {
+  return {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD, nullptr, ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD,
+          fd.get()};
+}
+
 // Level Zero has three levels, for three classes.
 ze_command_queue_priority_t PriorityOf(PriorityClass priority) {
   switch (priority) {
@@ -153,6 +169,45 @@ class LevelZeroDevice::ImportedMemory final : public HostMemory {
   LevelZeroDevice& device_;
 };
 
+// Reserved addresses into which physical memory is mapped, unless it is away.
+class LevelZeroDevice::ReservedChunk final : public Chunk {
+ public:
+  ReservedChunk(LevelZeroDevice& device, void* address, uint64_t bytes, uint64_t pages)
+      : Chunk(static_cast<std::byte*>(address), bytes), device_(device), pages_(pages) {}
+  ~ReservedChunk() override {
+    zeVirtualMemFree(device_.context_, address(), pages_);  // also unmaps
+    if (memory_ != nullptr) zePhysicalMemDestroy(device_.context_, memory_);
+    if (taken_ != 0) device_.addresses_->Return(taken_);
+  }
+
+  // The chunk's destructor returns this address to the device's address space.
+  void Own(uint64_t taken) { taken_ = taken; }
+
+  // Maps memory that the chain of a ze_physical_mem_desc_t describes. REQUIRES: it is away.
+  absl::Status Map(const void* chain) {
+    ze_physical_mem_desc_t desc = {ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, chain, 0, pages_};
+    RETURN_IF_ZE_ERROR(zePhysicalMemCreate(device_.context_, device_.device_, &desc, &memory_));
+    const ze_result_t mapped = zeVirtualMemMap(device_.context_, address(), pages_, memory_, 0,
+                                               ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE);
+    if (mapped != ZE_RESULT_SUCCESS) zePhysicalMemDestroy(device_.context_, std::exchange(memory_, nullptr));
+    return ToStatus(mapped, "zeVirtualMemMap");
+  }
+
+  absl::Status Leave() override {
+    if (memory_ == nullptr) return absl::OkStatus();
+    RETURN_IF_ZE_ERROR(zeVirtualMemUnmap(device_.context_, address(), pages_));
+    RETURN_IF_ZE_ERROR(zePhysicalMemDestroy(device_.context_, std::exchange(memory_, nullptr)));
+    return absl::OkStatus();
+  }
+  absl::Status Return() override { return OfThisProcess(device_.Fill(*this)); }
+
+ private:
+  LevelZeroDevice& device_;
+  const uint64_t pages_;                       // bytes, in whole pages
+  ze_physical_mem_handle_t memory_ = nullptr;  // null: it is away
+  uint64_t taken_ = 0;
+};
+
 absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::Open(ze_driver_handle_t driver,
                                                                        ze_device_handle_t handle,
                                                                        bool asynchronous) {
@@ -166,6 +221,7 @@ absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::Open(ze_driver
   RETURN_IF_ERROR(device->ReadProperties());
   device->ReadPciAddress();
   RETURN_IF_ERROR(device->FindFunctions());
+  RETURN_IF_ERROR(device->FindVirtualMemory());
   device->properties_.synchronous = device->properties_.synchronous && !asynchronous;
   return device;
 }
@@ -307,12 +363,82 @@ absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::Allocate(const void* cha
   return std::make_unique<LevelZeroChunk>(context_, address, bytes);
 }
 
-// Never returns Unavailable: callers take it to mean that the executor is being replaced, and wait.
-absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunk(uint64_t bytes) {
-  auto chunk = Allocate(exports_ ? &kExported : nullptr, bytes);
-  if (absl::IsUnavailable(chunk.status())) return absl::InternalError(chunk.status().message());
-  if (chunk.ok() && functions_.write_value == nullptr) RETURN_IF_ERROR(Clear(**chunk));
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateAt(void* address, const void* chain,
+                                                                   uint64_t bytes) {
+  const xpud_mem_address_desc_t place = {XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC, chain, address};
+  ASSIGN_OR_RETURN(auto chunk, Allocate(&place, bytes));
+  if (chunk->address() != address) return CannotShare(properties_, "place memory at an address");
   return chunk;
+}
+
+absl::Status LevelZeroDevice::FindVirtualMemory() {
+  size_t page = 0;
+  const ze_result_t asked = zeVirtualMemQueryPageSize(context_, device_, kChunkAlignment, &page);
+  if (asked == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE) return absl::OkStatus();
+  RETURN_IF_ERROR(ToStatus(asked, "zeVirtualMemQueryPageSize"));
+  virtual_memory_ = page != 0;
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroDevice::UseAddressesOf(uint32_t number) {
+  if (!virtual_memory_) return absl::OkStatus();
+  ASSIGN_OR_RETURN(addresses_, AddressSpace::ForChunks(number));
+  return absl::OkStatus();
+}
+
+// Drivers of other vendors take `start` as a hint.
+absl::StatusOr<std::unique_ptr<LevelZeroDevice::ReservedChunk>> LevelZeroDevice::Reserve(void* start,
+                                                                                         uint64_t bytes) {
+  size_t page = 0;
+  RETURN_IF_ZE_ERROR(zeVirtualMemQueryPageSize(context_, device_, bytes, &page));
+  const uint64_t pages = (bytes + page - 1) / page * page;
+  void* address = nullptr;
+  RETURN_IF_ZE_ERROR(zeVirtualMemReserve(context_, start, pages, &address));
+  return std::make_unique<ReservedChunk>(*this, address, bytes, pages);
+}
+
+absl::StatusOr<std::unique_ptr<LevelZeroDevice::ReservedChunk>> LevelZeroDevice::ReserveAt(void* address,
+                                                                                           uint64_t bytes) {
+  ASSIGN_OR_RETURN(auto chunk, Reserve(address, bytes));
+  if (chunk->address() != address) return CannotShare(properties_, "reserve addresses");
+  return chunk;
+}
+
+// Addresses that something else of the process has taken stay taken.
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateReserved(uint64_t bytes) {
+  absl::Status status;
+  for (int i = 0; i < kMaxPlaces; ++i) {
+    uint64_t start = 0;
+    if (addresses_.has_value()) {
+      ASSIGN_OR_RETURN(start, addresses_->Take(bytes));
+    }
+    auto chunk = Reserve(reinterpret_cast<void*>(start), bytes);
+    if (chunk.ok()) {
+      (*chunk)->Own(start);
+      RETURN_IF_ERROR(Fill(**chunk));
+      return chunk;
+    }
+    status = chunk.status();
+    if (absl::IsAlreadyExists(status)) continue;
+    if (start != 0) addresses_->Return(start);
+    break;
+  }
+  return status;
+}
+
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunk(uint64_t bytes) {
+  auto chunk = virtual_memory_ ? AllocateReserved(bytes) : Allocate(exports_ ? &kExported : nullptr, bytes);
+  if (!chunk.ok()) return OfThisProcess(chunk.status());
+  if (!virtual_memory_ && functions_.write_value == nullptr) RETURN_IF_ERROR(Clear(**chunk));
+  return chunk;
+}
+
+absl::Status LevelZeroDevice::Fill(ReservedChunk& chunk) const {
+  RETURN_IF_ERROR(chunk.Map(exports_ ? &kExported : nullptr));
+  if (functions_.write_value != nullptr) return absl::OkStatus();
+  absl::Status cleared = Clear(chunk);
+  if (!cleared.ok()) chunk.Leave().IgnoreError();
+  return cleared;
 }
 
 // New memory of our drivers is zero. Others may keep what was freed, with the data of another tenant.
@@ -333,29 +459,57 @@ absl::Status LevelZeroDevice::CheckShares() const {
   return exports_ ? absl::OkStatus() : CannotShare(properties_, "export memory as a file descriptor");
 }
 
-absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunkAt(void* address, uint64_t bytes,
-                                                                        UniqueFd& fd) {
-  const xpud_mem_address_desc_t place = {XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC, &kExported, address};
-  ASSIGN_OR_RETURN(auto chunk, Allocate(&place, bytes));
-  if (chunk->address() != address) return CannotShare(properties_, "place memory at an address");
+absl::Status LevelZeroDevice::ExportChunk(const Chunk& chunk, UniqueFd& fd) const {
   ze_external_memory_export_fd_t exported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD, nullptr,
                                              ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD, -1};
   ze_memory_allocation_properties_t properties = {};
   properties.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES;
   properties.pNext = &exported;
-  RETURN_IF_ZE_ERROR(zeMemGetAllocProperties(context_, address, &properties, nullptr));
+  RETURN_IF_ZE_ERROR(zeMemGetAllocProperties(context_, chunk.address(), &properties, nullptr));
   fd.Reset(exported.fd);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunkAt(void* address, uint64_t bytes,
+                                                                        UniqueFd& fd) {
+  if (virtual_memory_) {
+    ASSIGN_OR_RETURN(auto chunk, ReserveAt(address, bytes));
+    RETURN_IF_ERROR(ReturnNew(*chunk, fd));
+    return chunk;
+  }
+  ASSIGN_OR_RETURN(auto chunk, AllocateAt(address, &kExported, bytes));
+  RETURN_IF_ERROR(ExportChunk(*chunk, fd));
   return chunk;
 }
 
 absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::ImportChunkAt(void* address, uint64_t bytes,
                                                                       const UniqueFd& fd) {
-  const ze_external_memory_import_fd_t imported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD, nullptr,
-                                                   ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD, fd.get()};
-  const xpud_mem_address_desc_t place = {XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC, &imported, address};
-  ASSIGN_OR_RETURN(auto chunk, Allocate(&place, bytes));
-  if (chunk->address() != address) return CannotShare(properties_, "place memory at an address");
-  return chunk;
+  if (virtual_memory_) {
+    ASSIGN_OR_RETURN(auto chunk, ReserveAt(address, bytes));
+    RETURN_IF_ERROR(ReturnImported(*chunk, fd));
+    return chunk;
+  }
+  const ze_external_memory_import_fd_t imported = ImportOf(fd);
+  return AllocateAt(address, &imported, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::ReserveChunkAt(void* address, uint64_t bytes) {
+  if (!virtual_memory_) return CannotMove();
+  return ReserveAt(address, bytes);
+}
+
+absl::Status LevelZeroDevice::ReturnNew(Chunk& chunk, UniqueFd& fd) {
+  if (!virtual_memory_) return CannotMove();
+  RETURN_IF_ERROR(static_cast<ReservedChunk&>(chunk).Map(&kExported));
+  absl::Status exported = ExportChunk(chunk, fd);
+  if (!exported.ok()) chunk.Leave().IgnoreError();
+  return exported;
+}
+
+absl::Status LevelZeroDevice::ReturnImported(Chunk& chunk, const UniqueFd& fd) {
+  if (!virtual_memory_) return CannotMove();
+  const ze_external_memory_import_fd_t imported = ImportOf(fd);
+  return static_cast<ReservedChunk&>(chunk).Map(&imported);
 }
 
 absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::AllocateHost(uint64_t bytes) {

@@ -4,10 +4,12 @@
 #include <level_zero/ze_api.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "daemon/executor/api/address_space.h"
 #include "daemon/executor/api/background.h"
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/api/device_queue.h"
@@ -40,6 +42,9 @@ class LevelZeroDevice final : public Device {
   std::vector<Verdict> Poll() override;
   // Sets a function that is called on any thread when Poll has something to do. Call before StartImport.
   void SetWake(std::function<void()> wake);
+  // AllocateChunk takes its addresses from those of the daemon's device of this number, if the driver has
+  // virtual memory. Call before AllocateChunk.
+  absl::Status UseAddressesOf(uint32_t number);
   // `owner`: the session that is closed if the list's work takes the device down.
   absl::StatusOr<std::unique_ptr<LevelZeroQueue>> CreateList(PriorityClass priority, uint64_t owner = 0);
   // Opens the same device once more, for another thread.
@@ -51,6 +56,11 @@ class LevelZeroDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunkAt(void* address, uint64_t bytes, UniqueFd& fd);
   // Maps memory of another process at exactly `address`.
   absl::StatusOr<std::unique_ptr<Chunk>> ImportChunkAt(void* address, uint64_t bytes, const UniqueFd& fd);
+  // Keeps addresses for memory that ReturnNew or ReturnImported brings.
+  absl::StatusOr<std::unique_ptr<Chunk>> ReserveChunkAt(void* address, uint64_t bytes);
+  // Bring memory, as AllocateChunkAt and ImportChunkAt do, to a chunk of this device that is away.
+  absl::Status ReturnNew(Chunk& chunk, UniqueFd& fd);
+  absl::Status ReturnImported(Chunk& chunk, const UniqueFd& fd);
   // Whether queues can record commands.
   bool records() const { return functions_.begin_capture != nullptr; }
   // Whether the driver says when work ran; see proto/base/ze_ext.h. One device of the process at a time.
@@ -74,6 +84,7 @@ class LevelZeroDevice final : public Device {
  private:
   friend class LevelZeroQueue;
   class ImportedMemory;
+  class ReservedChunk;
   // Null if the driver lacks them. Of a group, the first one is found last, so it says whether all are there.
   struct Functions {
     xpud_pfnAppendLaunchKernelWithArguments_t launch = nullptr;
@@ -106,7 +117,17 @@ class LevelZeroDevice final : public Device {
   absl::Status FindImportFunctions();
   absl::Status FindGraphFunctions();
   absl::Status FindTraceFunctions();
+  absl::Status FindVirtualMemory();
+  // With virtual memory.
+  absl::StatusOr<std::unique_ptr<ReservedChunk>> Reserve(void* start, uint64_t bytes);
+  absl::StatusOr<std::unique_ptr<ReservedChunk>> ReserveAt(void* address, uint64_t bytes);
+  absl::StatusOr<std::unique_ptr<Chunk>> AllocateReserved(uint64_t bytes);
+  // Without it.
   absl::StatusOr<std::unique_ptr<Chunk>> Allocate(const void* chain, uint64_t bytes);
+  absl::StatusOr<std::unique_ptr<Chunk>> AllocateAt(void* address, const void* chain, uint64_t bytes);
+  // New memory of this device, which is zero.
+  absl::Status Fill(ReservedChunk& chunk) const;
+  absl::Status ExportChunk(const Chunk& chunk, UniqueFd& fd) const;
   absl::Status Clear(const Chunk& chunk) const;
   absl::StatusOr<ze_module_handle_t> CreateModule(ze_module_format_t format, const void* input,
                                                   size_t bytes) const;
@@ -120,9 +141,11 @@ class LevelZeroDevice final : public Device {
   ze_driver_handle_t raw_driver_ = nullptr;
   ze_device_handle_t raw_device_ = nullptr;
   Functions functions_;
-  bool takes_pageable_ = false;        // see xpud_back_end_t
-  bool exports_ = false;               // memory, as an fd
-  std::vector<LoadedKernel> kernels_;  // by Kernel::index
+  bool takes_pageable_ = false;            // see xpud_back_end_t
+  bool exports_ = false;                   // memory, as an fd
+  bool virtual_memory_ = false;            // the driver has it
+  std::optional<AddressSpace> addresses_;  // see UseAddressesOf
+  std::vector<LoadedKernel> kernels_;      // by Kernel::index
   std::vector<LoadedModule> modules_;
   std::vector<LevelZeroQueue*> queues_;
   std::unique_ptr<Background> background_;

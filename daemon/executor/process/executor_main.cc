@@ -72,18 +72,15 @@ class MemoryServer {
     UniqueFd out;
     absl::Status status;
     switch (request.kind) {
-      case RequestKind::kAllocate: {
-        auto chunk = device_.AllocateChunkAt(Pointer(request), request.bytes, out);
-        status = chunk.status();
-        if (chunk.ok()) chunks_[request.address] = *std::move(chunk);
+      case RequestKind::kAllocate:
+        status = Allocate(request, out);
         break;
-      }
-      case RequestKind::kImport: {
-        auto chunk = device_.ImportChunkAt(Pointer(request), request.bytes, fd);
-        status = chunk.status();
-        if (chunk.ok()) chunks_[request.address] = *std::move(chunk);
+      case RequestKind::kImport:
+        status = Import(request, fd);
         break;
-      }
+      case RequestKind::kReserve:
+        status = Reserve(request);
+        break;
       case RequestKind::kImportHost:
         status = ImportHost(request, fd);
         break;
@@ -102,6 +99,30 @@ class MemoryServer {
     if (lost) loss_report_.Say(status);
     channel_.Respond(status, answer, out.get());
     if (lost) _exit(kExitDeviceLost);  // the daemon starts another executor
+  }
+
+  absl::Status Allocate(const Request& request, UniqueFd& out) {
+    const auto found = chunks_.find(request.address);
+    if (found != chunks_.end()) return device_.ReturnNew(*found->second, out);
+    ASSIGN_OR_RETURN(auto chunk, device_.AllocateChunkAt(Pointer(request), request.bytes, out));
+    chunks_[request.address] = std::move(chunk);
+    return absl::OkStatus();
+  }
+
+  absl::Status Import(const Request& request, const UniqueFd& fd) {
+    const auto found = chunks_.find(request.address);
+    if (found != chunks_.end()) return device_.ReturnImported(*found->second, fd);
+    ASSIGN_OR_RETURN(auto chunk, device_.ImportChunkAt(Pointer(request), request.bytes, fd));
+    chunks_[request.address] = std::move(chunk);
+    return absl::OkStatus();
+  }
+
+  absl::Status Reserve(const Request& request) {
+    const auto found = chunks_.find(request.address);
+    if (found != chunks_.end()) return found->second->Leave();
+    ASSIGN_OR_RETURN(auto chunk, device_.ReserveChunkAt(Pointer(request), request.bytes));
+    chunks_[request.address] = std::move(chunk);
+    return absl::OkStatus();
   }
 
   static void* Pointer(const Request& request) { return reinterpret_cast<void*>(request.address); }

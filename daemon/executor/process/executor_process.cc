@@ -102,6 +102,10 @@ absl::Status ExecutorProcess::ImportHost(uint64_t address, uint64_t bytes, int f
   return AskMemory(RequestKind::kImportHost, address, bytes, fd).status();
 }
 
+absl::Status ExecutorProcess::Reserve(uint64_t address, uint64_t bytes) {
+  return AskMemory(RequestKind::kReserve, address, bytes).status();
+}
+
 // If the executor is gone, its memory is gone too.
 void ExecutorProcess::Free(uint64_t address) { (void)memory_.Tell({RequestKind::kFree, 0, address, 0}); }
 

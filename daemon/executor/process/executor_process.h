@@ -40,6 +40,8 @@ class ExecutorProcess {
   absl::StatusOr<UniqueFd> Allocate(uint64_t address, uint64_t bytes);
   absl::Status Import(uint64_t address, uint64_t bytes, const UniqueFd& fd);
   absl::Status ImportHost(uint64_t address, uint64_t bytes, int fd);
+  // Keeps the addresses without memory; what is there is given back. Allocate and Import bring memory again.
+  absl::Status Reserve(uint64_t address, uint64_t bytes);
   void Free(uint64_t address);
   void ReleaseHost(uint64_t address);
   // The same for memory that may take very long (it may be in swap). Other requests do not wait for it.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 
 #include "daemon/executor/process/memory_holder.h"
@@ -16,9 +17,13 @@ class MemoryMap::DeviceChunk final : public Chunk {
  public:
   DeviceChunk(MemoryMap& map, uint64_t address, uint64_t bytes)
       : Chunk(reinterpret_cast<std::byte*>(address), bytes), map_(map) {}
-  ~DeviceChunk() override { map_.Remove(reinterpret_cast<uint64_t>(address())); }
+  ~DeviceChunk() override { map_.Remove(place()); }
+  absl::Status Leave() override { return map_.Leave(place()); }
+  absl::Status Return() override { return map_.Return(place()); }
 
  private:
+  uint64_t place() const { return reinterpret_cast<uint64_t>(address()); }
+
   MemoryMap& map_;
 };
 
@@ -73,6 +78,35 @@ absl::StatusOr<std::unique_ptr<Chunk>> MemoryMap::AllocateChunk(uint64_t bytes) 
     break;
   }
   return status;
+}
+
+absl::Status MemoryMap::Leave(uint64_t address) {
+  return Exchange(address, {parts_.at(address).bytes, nullptr, Part::Kind::kChunk}, {});
+}
+
+absl::Status MemoryMap::Return(uint64_t address) {
+  const Process first = holders_.front()->executor();
+  if (first == nullptr) return absl::UnavailableError("the device's executor is being replaced");
+  const uint64_t bytes = parts_.at(address).bytes;
+  ASSIGN_OR_RETURN(UniqueFd fd, first->Allocate(address, bytes));
+  return Exchange(address, {bytes, std::make_shared<UniqueFd>(std::move(fd)), Part::Kind::kChunk}, {first});
+}
+
+absl::Status MemoryMap::Exchange(uint64_t address, const Part& part, std::vector<Process> changed) {
+  Part& listed = parts_.at(address);
+  for (const MemoryHolder* const holder : holders_) {
+    const Process& process = holder->executor();
+    if (process == nullptr || std::ranges::find(changed, process) != changed.end()) continue;
+    const absl::Status given = Give(*process, address, part);
+    if (absl::IsUnavailable(given)) continue;  // it has just been lost; the next one gets what is listed
+    if (!given.ok()) {
+      for (const Process& other : changed) Give(*other, address, listed).IgnoreError();  // as good as it was
+      return given;
+    }
+    changed.push_back(process);
+  }
+  listed = part;
+  return absl::OkStatus();
 }
 
 absl::Status MemoryMap::GiveHolders(uint64_t address, const Part& part, const MemoryHolder* except) {
@@ -138,7 +172,8 @@ void MemoryMap::Remove(uint64_t address) {
 absl::Status MemoryMap::Give(ExecutorProcess& process, uint64_t address, const Part& part) {
   switch (part.kind) {
     case Part::Kind::kChunk:
-      return process.Import(address, part.bytes, *part.fd);
+      return part.fd == nullptr ? process.Reserve(address, part.bytes)
+                                : process.Import(address, part.bytes, *part.fd);
     case Part::Kind::kHost:
       return process.ImportHost(address, part.bytes, part.fd->get());
     case Part::Kind::kClient:

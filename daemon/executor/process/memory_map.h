@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "daemon/executor/api/address_space.h"
 #include "daemon/executor/api/background.h"
 #include "daemon/executor/api/device.h"
-#include "daemon/executor/process/address_space.h"
 #include "daemon/executor/process/shared_executor.h"
 #include "proto/base/unique_fd.h"
 
@@ -27,7 +27,7 @@ class MemoryMap {
   struct Part {
     enum class Kind { kChunk, kHost, kClient };
     uint64_t bytes = 0;
-    std::shared_ptr<UniqueFd> fd;
+    std::shared_ptr<UniqueFd> fd;  // null: a chunk that is away, of which executors keep the addresses
     Kind kind = Kind::kChunk;
     uint64_t owner = 0;  // session that shares a kClient
     bool operator==(const Part&) const = default;
@@ -95,6 +95,12 @@ class MemoryMap {
 
   MemoryMap(Addresses addresses, std::function<void()> wake)
       : addresses_(std::move(addresses)), background_(std::make_unique<Background>(std::move(wake))) {}
+  // See Chunk::Leave and Chunk::Return.
+  absl::Status Leave(uint64_t address);
+  absl::Status Return(uint64_t address);
+  // Gives the executors a chunk in place of the one that is listed at its address, which it becomes;
+  // `changed` have it. If one refuses, all get the listed one again.
+  absl::Status Exchange(uint64_t address, const Part& part, std::vector<Process> changed);
   // Gives it to the executors that there are; those that come later get what is in `parts_`.
   absl::Status GiveHolders(uint64_t address, const Part& part, const MemoryHolder* except);
   absl::Status AddHost(uint64_t address, uint64_t bytes, UniqueFd fd);

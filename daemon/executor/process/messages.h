@@ -100,9 +100,10 @@ struct SharedPages {
 
 enum class RequestKind : uint32_t {
   kTakeDevice,     // the first request, once; the reply describes the device
-  kAllocate,       // memory at `address`; the reply has its fd
-  kImport,         // maps the fd's memory at `address`
-  kFree,           // frees either; no reply
+  kAllocate,       // memory at `address`, which may be reserved; the reply has its fd
+  kImport,         // maps the fd's memory at `address`, which may be reserved
+  kReserve,        // keeps `address` without memory: that of kAllocate or kImport is given back
+  kFree,           // frees any of them; no reply
   kImportHost,     // maps the fd at `address` for the executor and the device
   kReleaseHost,    // no reply
   kPing,           // replied to at once

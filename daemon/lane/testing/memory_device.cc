@@ -16,6 +16,17 @@ class MappedChunk final : public executor::Chunk {
  public:
   MappedChunk(void* address, uint64_t bytes) : Chunk(static_cast<std::byte*>(address), bytes) {}
   ~MappedChunk() override { munmap(address(), bytes()); }
+  absl::Status Leave() override { return Replace(PROT_NONE); }
+  absl::Status Return() override { return Replace(PROT_READ | PROT_WRITE); }
+
+ private:
+  // By new pages.
+  absl::Status Replace(int protection) {
+    void* const mapped =
+        mmap(address(), bytes(), protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    XPUD_CHECK(mapped == address());
+    return absl::OkStatus();
+  }
 };
 
 class OwnMemory final : public executor::HostMemory {

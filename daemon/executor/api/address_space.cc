@@ -1,11 +1,10 @@
-#include "daemon/executor/process/address_space.h"
+#include "daemon/executor/api/address_space.h"
 
 #include <sys/mman.h>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/ze_ext.h"
 
-namespace xpud::executor::process {
+namespace xpud::executor {
 namespace {
 
 constexpr uint64_t kSpaceBytes = uint64_t{1} << 39;  // 512 GiB per device
@@ -42,7 +41,7 @@ absl::StatusOr<AddressSpace> AddressSpace::At(uint32_t index, uint64_t begin, ui
 }
 
 absl::StatusOr<AddressSpace> AddressSpace::ForChunks(uint32_t index) {
-  return At(index, kBase + index * kSpaceBytes + kHostBytes, kSpaceBytes - kHostBytes, XPUD_MEM_ADDRESS_UNIT);
+  return At(index, kBase + index * kSpaceBytes + kHostBytes, kSpaceBytes - kHostBytes, kChunkUnit);
 }
 
 absl::StatusOr<AddressSpace> AddressSpace::ForHostMemory(uint32_t index) {
@@ -67,4 +66,4 @@ absl::StatusOr<uint64_t> AddressSpace::Take(uint64_t bytes) {
 
 void AddressSpace::Return(uint64_t address) { taken_.erase(address); }
 
-}  // namespace xpud::executor::process
+}  // namespace xpud::executor

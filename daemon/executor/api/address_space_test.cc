@@ -1,24 +1,24 @@
-#include "daemon/executor/process/address_space.h"
+#include "daemon/executor/api/address_space.h"
 
 #include <gtest/gtest.h>
 
-#include "proto/base/ze_ext.h"
-
-namespace xpud::executor::process {
+namespace xpud::executor {
 namespace {
+
+constexpr uint64_t kUnit = AddressSpace::kChunkUnit;
 
 TEST(AddressSpace, GivesTheLowestRangeThatIsFree) {
   AddressSpace space = *AddressSpace::ForChunks(0);
   const uint64_t first = *space.Take(1);
-  const uint64_t second = *space.Take(3 * XPUD_MEM_ADDRESS_UNIT);
+  const uint64_t second = *space.Take(3 * kUnit);
   const uint64_t third = *space.Take(1);
-  EXPECT_EQ(first % XPUD_MEM_ADDRESS_UNIT, 0u);
-  EXPECT_EQ(second, first + XPUD_MEM_ADDRESS_UNIT);
-  EXPECT_EQ(third, second + 3 * XPUD_MEM_ADDRESS_UNIT);
+  EXPECT_EQ(first % kUnit, 0u);
+  EXPECT_EQ(second, first + kUnit);
+  EXPECT_EQ(third, second + 3 * kUnit);
   space.Return(second);
-  EXPECT_EQ(*space.Take(4 * XPUD_MEM_ADDRESS_UNIT), third + XPUD_MEM_ADDRESS_UNIT);  // does not fit there
-  EXPECT_EQ(*space.Take(2 * XPUD_MEM_ADDRESS_UNIT), second);
-  EXPECT_EQ(*space.Take(XPUD_MEM_ADDRESS_UNIT), second + 2 * XPUD_MEM_ADDRESS_UNIT);
+  EXPECT_EQ(*space.Take(4 * kUnit), third + kUnit);  // does not fit there
+  EXPECT_EQ(*space.Take(2 * kUnit), second);
+  EXPECT_EQ(*space.Take(kUnit), second + 2 * kUnit);
 }
 
 TEST(AddressSpace, SaysWhenThereIsNoRoom) {
@@ -43,4 +43,4 @@ TEST(AddressSpace, DevicesAndKindsOfMemoryDoNotMeet) {
 }
 
 }  // namespace
-}  // namespace xpud::executor::process
+}  // namespace xpud::executor

@@ -1,5 +1,6 @@
 // Allocates addresses for a device's memory, from ranges that nothing else uses, so that a replacement
-// executor can map the memory at the same addresses. REQUIRES: the lane's thread.
+// executor can map the memory at the same addresses, and devices' memory never meets. REQUIRES: the lane's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +8,13 @@
 
 #include "absl/status/statusor.h"
 
-namespace xpud::executor::process {
+namespace xpud::executor {
 
 class AddressSpace {
  public:
+  // Of the addresses of chunks: what drivers can place memory at (XPUD_MEM_ADDRESS_UNIT).
+  static constexpr uint64_t kChunkUnit = uint64_t{64} << 20;
+
   // The ranges for device `index`: device memory, the daemon's memory, and clients' memory.
   static absl::StatusOr<AddressSpace> ForChunks(uint32_t index);
   static absl::StatusOr<AddressSpace> ForHostMemory(uint32_t index);
@@ -28,4 +32,4 @@ class AddressSpace {
   std::map<uint64_t, uint64_t> taken_;  // address -> end
 };
 
-}  // namespace xpud::executor::process
+}  // namespace xpud::executor
