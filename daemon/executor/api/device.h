@@ -87,6 +87,7 @@ class HostMemory {
 };
 
 class DeviceQueue;
+class Mover;
 
 // A session that must be closed because its work took the device down.
 struct Verdict {
@@ -107,6 +108,12 @@ class Device {
   const DeviceProperties& properties() const { return properties_; }  // thread-safe
   // Its memory is zero.
   virtual absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) = 0;
+  // Reserves addresses for a chunk, which is away: the device has no memory for it yet.
+  virtual absl::StatusOr<std::unique_ptr<Chunk>> ReserveChunk(uint64_t /*bytes*/) {
+    return absl::UnimplementedError("the device's memory cannot leave it");
+  }
+  // Moves chunks; null: the device's memory cannot leave it. Constant.
+  virtual Mover* mover() { return nullptr; }
   // Allocates zeroed memory.
   virtual absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) = 0;
   // Gives the device access to memory of this process, in whole pages. REQUIRES: the memory outlives the

@@ -1,0 +1,42 @@
+// What is known of a device's memory at one time, for operators. Values; bytes unless they say otherwise.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+
+#include "daemon/tenant/tenant.h"
+
+namespace xpud::memory {
+
+// Bytes that were moved each way since the daemon started, and in each second of the last one.
+struct MovedBytes {
+  uint64_t in = 0, out = 0;
+  uint64_t in_per_s = 0, out_per_s = 0;
+};
+
+struct TenantMemory {
+  uint64_t holds = 0;            // in buffers, shared memory once
+  uint64_t on_device = 0;        // chunks that are there, or are coming or going
+  uint64_t moved_out = 0;        // chunks whose contents are in host memory or in a file
+  uint64_t cached = 0;           // free in chunks that are on the device
+  uint64_t shared = 0;           // memory that sessions share by reference
+  uint32_t sharers = 0;          // the most sessions that have one such memory
+  uint64_t saved = 0;            // what equal contents take only once
+  uint64_t copied_at_write = 0;  // bytes, since the daemon started
+  MovedBytes moved;
+  // How long commands waited for memory that was moved out; see proto/base/histogram.h.
+  uint64_t stalls = 0, stalled_ns = 0;
+};
+
+struct DeviceMemory {
+  uint64_t device_bytes = 0;                // what the device has
+  uint64_t on_device = 0;                   // chunks of all tenants
+  uint64_t host_bytes = 0, host_limit = 0;  // host memory for what is moved out: used, allowed
+  uint64_t file_bytes = 0;                  // beyond that, in files
+  uint64_t turns = 0;                       // that tenants were given, since the daemon started
+  uint64_t turn_ns = 0;                     // the length of the last one; 0: tenants take no turns now
+  std::map<Tenant, TenantMemory> tenants;
+};
+
+}  // namespace xpud::memory
