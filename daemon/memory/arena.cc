@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/memory/address_sanitizer.h"
+#include "daemon/memory/residency.h"
 #include "proto/base/check.h"
 #include "proto/base/status_macros.h"
 
@@ -22,40 +23,71 @@ const void* AddressOf(const Arena::Range& range) { return reinterpret_cast<const
 
 }  // namespace
 
+Arena::Arena(executor::Device& device, Totals& totals, Residency& residency, const Tenant& tenant)
+    : device_(device), totals_(totals), residency_(residency), tenant_(tenant) {
+  residency_.Add(*this);
+}
+
 Arena::~Arena() {
-  for (const auto& chunk : chunks_) AllowAccess(chunk->address(), chunk->bytes());
-  totals_.chunk_bytes -= chunk_bytes_;
   totals_.used_bytes -= used_bytes();
+  while (!chunks_.empty()) Remove(std::move(chunks_.extract(chunks_.begin()).mapped()));
+  residency_.Remove(*this);
 }
 
 uint64_t Arena::ChunkSizeFor(uint64_t bytes) {
   return std::max(kSlabBytes, RoundUp(RoundSize(bytes), kChunkStep));
 }
 
-absl::Status Arena::Grow(uint64_t bytes, uint64_t most) {
+uint64_t Arena::SizeToGrow(uint64_t bytes, uint64_t most) const {
   const uint64_t usual =
       std::clamp(RoundUp(chunk_bytes_ / kUsualPart, kMinChunkBytes), kMinChunkBytes, kMaxUsualBytes);
-  const uint64_t size = std::max(ChunkSizeFor(bytes), std::min(usual, most / kChunkStep * kChunkStep));
-  ASSIGN_OR_RETURN(auto chunk, device_.AllocateChunk(size));
-  ranges_.AddRegion(reinterpret_cast<uint64_t>(chunk->address()), chunk->bytes());
-  ForbidAccess(chunk->address(), chunk->bytes());
-  chunk_bytes_ += chunk->bytes();
-  totals_.chunk_bytes += chunk->bytes();
-  chunks_.push_back(std::move(chunk));
+  return std::max(ChunkSizeFor(bytes), std::min(usual, most / kChunkStep * kChunkStep));
+}
+
+absl::Status Arena::Grow(uint64_t bytes, uint64_t most) {
+  ASSIGN_OR_RETURN(auto memory, device_.AllocateChunk(SizeToGrow(bytes, most)));
+  Add(std::move(memory), Chunk::Place::kDevice);
   return absl::OkStatus();
+}
+
+absl::Status Arena::GrowAway(uint64_t bytes, uint64_t most) {
+  ASSIGN_OR_RETURN(auto memory, device_.ReserveChunk(SizeToGrow(bytes, most)));
+  Add(std::move(memory), Chunk::Place::kAway);
+  return absl::OkStatus();
+}
+
+void Arena::Add(std::unique_ptr<executor::Chunk> memory, Chunk::Place place) {
+  const uint64_t address = reinterpret_cast<uint64_t>(memory->address()), bytes = memory->bytes();
+  ranges_.AddRegion(address, bytes);
+  ForbidAccess(memory->address(), bytes);
+  chunk_bytes_ += bytes;
+  totals_.chunk_bytes += bytes;
+  auto chunk = std::make_unique<Chunk>();
+  chunk->memory = std::move(memory);
+  chunk->arena = this;
+  chunk->place = place;
+  if (chunk->is_on_device()) MovedIn(bytes);
+  residency_.Added(*chunk);
+  chunks_[address] = std::move(chunk);
+}
+
+void Arena::Remove(std::unique_ptr<Chunk> chunk) {
+  const uint64_t bytes = chunk->bytes();
+  AllowAccess(chunk->memory->address(), bytes);
+  chunk_bytes_ -= bytes;
+  totals_.chunk_bytes -= bytes;
+  if (chunk->is_on_device()) MovedOut(bytes);
+  std::erase(watch_.wanted, chunk.get());
+  chunk->arena = nullptr;
+  residency_.Removed(std::move(chunk));
 }
 
 void Arena::Trim(uint64_t keep) {
   if (chunk_bytes_ > keep + kMaxSpareBytes || used_bytes() == 0) ranges_.ReturnSlabs();
   while (const auto region = ranges_.TakeFreeRegion(chunk_bytes_ - std::min(chunk_bytes_, keep))) {
-    const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), [&](const auto& c) {
-      return reinterpret_cast<uint64_t>(c->address()) == *region;
-    });
-    XPUD_CHECK(chunk != chunks_.end());
-    chunk_bytes_ -= (*chunk)->bytes();
-    totals_.chunk_bytes -= (*chunk)->bytes();
-    AllowAccess((*chunk)->address(), (*chunk)->bytes());
-    chunks_.erase(chunk);
+    auto chunk = chunks_.extract(*region);
+    XPUD_CHECK(!chunk.empty());
+    Remove(std::move(chunk.mapped()));
   }
 }
 
@@ -71,6 +103,13 @@ void Arena::Free(const Range& range) {
   totals_.used_bytes -= range.bytes;
   ranges_.Free(range);
   ForbidAccess(AddressOf(range), range.bytes);
+}
+
+void Arena::RemoveUser(User& user) {
+  std::erase(users_, &user);
+  const auto is_of = [&](const Chunk::Use& use) { return use.user == &user; };
+  std::erase_if(watch_.earlier, is_of);
+  for (const auto& [address, chunk] : chunks_) std::erase_if(chunk->uses, is_of);
 }
 
 }  // namespace xpud::memory

@@ -1,6 +1,7 @@
 #include "daemon/memory/pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/strip.h"
 #include "proto/base/check.h"
@@ -9,13 +10,16 @@
 
 namespace xpud::memory {
 
-Pool::Pool(executor::Device& device, uint32_t index)
-    : device_(device), index_(index), ledger_(device.properties().total_memory) {}
+Pool::Pool(executor::Device& device, uint32_t index, Residency::Options moves)
+    : device_(device),
+      index_(index),
+      ledger_(device.properties().total_memory),
+      residency_(device, ledger_, totals_, std::move(moves)) {}
 
 Ledger::Account& Pool::Open(const Tenant& tenant, std::atomic<uint64_t>* published,
                             const std::atomic<uint64_t>* claimed) {
   Ledger::Account& account = ledger_.Open(tenant, published, claimed);
-  account.arena = &arenas_.try_emplace(tenant, device_, totals_).first->second;
+  account.arena = &arenas_.try_emplace(tenant, device_, totals_, residency_, tenant).first->second;
   return account;
 }
 
@@ -39,22 +43,27 @@ void Pool::Trim() {
 }
 
 // What others are guaranteed must be there as chunks, whatever is free in those that there are.
-absl::Status Pool::Grow(Ledger::Account& account, uint64_t bytes) {
+absl::Status Pool::Grow(Ledger::Account& account, uint64_t bytes, Limit limit) {
+  const uint64_t device_room = residency_.RoomNow();
   const auto room = [&] {
-    const uint64_t taken = chunk_bytes() + ledger_.PromisedToOthers(account);
-    return ledger_.capacity() - std::min(taken, ledger_.capacity());
+    const uint64_t taken = totals_.on_device + ledger_.PromisedToOthers(account);
+    return device_room - std::min(taken, device_room);
   };
   const uint64_t least = Arena::ChunkSizeFor(bytes);
   if (least > room()) Trim();
-  if (least > room()) return Exhausted(account, bytes);
-  absl::Status grown = account.arena->Grow(bytes, room());
-  if (absl::IsResourceExhausted(grown)) {
-    Trim();
-    grown = account.arena->Grow(bytes, least);
+  absl::Status grown = absl::ResourceExhaustedError("");
+  if (least <= room()) {
+    grown = account.arena->Grow(bytes, room());
+    if (absl::IsResourceExhausted(grown)) {
+      Trim();
+      grown = account.arena->Grow(bytes, least);
+    }
+    if (!absl::IsResourceExhausted(grown)) return grown;
+    residency_.DeviceIsFull();
   }
-  if (absl::IsResourceExhausted(grown))
-    return Exhausted(account, bytes, std::string(absl::StripPrefix(grown.message(), kOutOfMemoryOpening)));
-  return grown;
+  if (limit == Limit::kHost && residency_.MayGrowAway(*account.arena, account.share(), least))
+    return account.arena->GrowAway(bytes, least);
+  return Exhausted(account, bytes, std::string(absl::StripPrefix(grown.message(), kOutOfMemoryOpening)));
 }
 
 absl::Status Pool::Secure(Ledger::Account& account, uint64_t bytes) {
@@ -66,11 +75,11 @@ absl::Status Pool::Secure(Ledger::Account& account, uint64_t bytes) {
   if (HasSpare(bytes, account)) [[likely]] {
     if (missing() == 0) [[likely]]
       return absl::OkStatus();
-    if (absl::Status grown = Grow(account, missing()); grown.ok()) return grown;
+    if (absl::Status grown = Grow(account, missing(), Limit::kDevice); grown.ok()) return grown;
   }
   ledger_.Reclaim();
-  if (!HasSpare(bytes, account)) return Exhausted(account, bytes);
-  return missing() == 0 ? absl::OkStatus() : Grow(account, missing());
+  if (missing() == 0) return absl::OkStatus();
+  return Grow(account, missing(), Limit::kHost);
 }
 
 absl::Status Pool::MakeRoom(Ledger::Account& account, uint64_t bytes) {
@@ -78,11 +87,11 @@ absl::Status Pool::MakeRoom(Ledger::Account& account, uint64_t bytes) {
   if (arena.Fits(bytes)) [[likely]]
     return absl::OkStatus();
   // A program whose sizes take turns would have slabs returned again and again. Then the arena grows instead.
-  if (!arena.IsReturnPaid() && Grow(account, bytes).ok()) return absl::OkStatus();
+  if (!arena.IsReturnPaid() && Grow(account, bytes, Limit::kDevice).ok()) return absl::OkStatus();
   arena.ReturnSlabs();
   if (arena.Fits(bytes)) return absl::OkStatus();
   arena.Trim(ReservedIn(arena, account.share()));
-  return Grow(account, bytes);
+  return Grow(account, bytes, Limit::kHost);
 }
 
 absl::Status Pool::GiveCredit(Ledger::Account& account, uint64_t more, uint64_t block) {

@@ -15,13 +15,14 @@
 #include "daemon/memory/arena.h"
 #include "daemon/memory/block.h"
 #include "daemon/memory/ledger.h"
+#include "daemon/memory/residency.h"
 #include "daemon/tenant/tenant.h"
 
 namespace xpud::memory {
 
 class Pool {
  public:
-  Pool(executor::Device& device, uint32_t index);
+  Pool(executor::Device& device, uint32_t index, Residency::Options moves = {});
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
@@ -38,7 +39,8 @@ class Pool {
   // Grants `more` bytes of credit to `account`, of which a block of `block` bytes will be allocated at once.
   // Returns OutOfMemory if the device lacks memory. The caller checks quotas.
   absl::Status GiveCredit(Ledger::Account& account, uint64_t more, uint64_t block);
-  // Whether the device has `bytes` that are not reserved as credit, nor guaranteed to other tenants.
+  // Whether the device has `bytes` that are not reserved as credit, nor guaranteed to other tenants, without
+  // anything that leaves it.
   bool HasSpare(uint64_t bytes, const Ledger::Account& account) const {
     return reserved_bytes() + ledger_.PromisedToOthers(account) + bytes <= ledger_.capacity();
   }
@@ -52,6 +54,7 @@ class Pool {
             reserved_bytes()};
   }
   uint64_t chunk_bytes() const { return totals_.chunk_bytes; }
+  Residency& residency() { return residency_; }
   uint64_t peak_bytes() const { return peak_; }
 
  private:
@@ -61,8 +64,9 @@ class Pool {
   }
   // Returns completely free chunks of all tenants to the device.
   void Trim();
-  // Adds a chunk with room for `bytes` to the account's arena, within the device's memory.
-  absl::Status Grow(Ledger::Account& account, uint64_t bytes);
+  // Adds a chunk with room for `bytes` to the account's arena, within the device's memory, or beyond it.
+  enum class Limit { kDevice, kHost };
+  absl::Status Grow(Ledger::Account& account, uint64_t bytes, Limit limit);
   // Ensures that `bytes` are free for the account: not reserved as credit, nor guaranteed to other tenants.
   absl::Status Secure(Ledger::Account& account, uint64_t bytes);
   // Ensures that there is a free range for a block of `bytes` in the account's arena.
@@ -74,6 +78,7 @@ class Pool {
   const uint32_t index_;  // the device's index, for messages
   Ledger ledger_;
   Arena::Totals totals_;
+  Residency residency_;
   std::map<Tenant, Arena> arenas_;  // of tenants with accounts
   uint64_t peak_ = 0;
 };

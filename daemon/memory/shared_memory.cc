@@ -28,7 +28,7 @@ SharedMemory::~SharedMemory() {
 
 SharedAllocation& SharedMemory::Share(const Tenant& tenant, const Allocation& own, uint64_t bytes) {
   auto& of = *tenants_.try_emplace(tenant).first;
-  TenantMemory& memory = of.second;
+  TenantShares& memory = of.second;
   Ledger& ledger = pool_.ledger();
   if (memory.account == nullptr) memory.account = &pool_.Open(tenant, &memory.published, &memory.claimed);
   ledger.Move(*own.block.account, *memory.account, own.block.bytes);
@@ -52,7 +52,7 @@ void SharedMemory::Drop(SharedAllocation& allocation) {
   if (--allocation.references != 0) return;
   if (allocation.list != nullptr) allocation.list->Unlist(allocation);
   const auto of = tenants_.find(allocation.of->first);
-  TenantMemory& memory = of->second;
+  TenantShares& memory = of->second;
   // The credit goes first, so that it never covers memory that others may get.
   pool_.ledger().TakeCredit(*memory.account, allocation.block.bytes);
   pool_.Free(allocation.block);

@@ -23,6 +23,7 @@
 #include "daemon/memory/allocation.h"
 #include "daemon/memory/ledger.h"
 #include "daemon/memory/pool.h"
+#include "daemon/memory/user.h"
 #include "daemon/tenant/tenant.h"
 
 namespace xpud::memory {
@@ -40,7 +41,7 @@ class PoisonList {
 };
 
 // What all sessions of one tenant share on this device.
-struct TenantMemory {
+struct TenantShares {
   Ledger::Account* account = nullptr;
   uint64_t allocations = 0;
   uint64_t bytes = 0;  // of the allocations' blocks
@@ -55,7 +56,7 @@ struct SharedAllocation : Allocation {
   uint64_t id = 0;     // random; so that clients see that two tickets name the same memory
   uint64_t bytes = 0;  // as the client that allocated it asked for
   uint64_t references = 0;
-  std::map<Tenant, TenantMemory>::value_type* of = nullptr;
+  std::map<Tenant, TenantShares>::value_type* of = nullptr;
   uint64_t poisoned_by = 0;    // the session whose errors `cause` numbers
   absl::Status error;          // of that cause
   PoisonList* list = nullptr;  // while `listed`
@@ -67,11 +68,7 @@ class SharedMemory {
   static constexpr uint64_t kTicketNs = 60'000'000'000;
 
   using Ticket = std::array<uint64_t, 2>;  // random
-  // The commands of a session that used the memory before it was shared: the last one of a queue.
-  struct Mark {
-    uint32_t queue;
-    uint64_t sequence;
-  };
+  using Mark = memory::Mark;  // commands of a session that used the memory before it was shared
   // A session that shares. It outlives its tickets' marks: see SenderEnded.
   class Sender {
    public:
@@ -124,7 +121,7 @@ class SharedMemory {
   void ForEach(absl::FunctionRef<void(SharedAllocation&)> visit) const {
     for (SharedAllocation* const each : allocations_) visit(*each);
   }
-  const std::map<Tenant, TenantMemory>& tenants() const { return tenants_; }
+  const std::map<Tenant, TenantShares>& tenants() const { return tenants_; }
 
  private:
   struct SenderTickets {
@@ -139,7 +136,7 @@ class SharedMemory {
   std::map<Ticket, Issued>::iterator Remove(std::map<Ticket, Issued>::iterator ticket);
 
   Pool& pool_;
-  std::map<Tenant, TenantMemory> tenants_;  // those that share
+  std::map<Tenant, TenantShares> tenants_;  // those that share
   absl::flat_hash_set<SharedAllocation*> allocations_;
   std::map<Ticket, Issued> tickets_;
   std::map<uint64_t, SenderTickets> senders_;  // by session; those that are open and have asked for tickets

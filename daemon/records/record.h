@@ -29,6 +29,7 @@ enum class Stall : uint8_t {
   kDevice,      // the device's queue is full
   kErrorWords,  // too many commands that check indices are in flight
   kSharer,      // what another session had begun before it shared the memory
+  kMovedOut,    // its memory has left the device, and returns
 };
 inline constexpr const char* kStallNames[] = {"none",
                                               "compiling",
@@ -37,7 +38,8 @@ inline constexpr const char* kStallNames[] = {"none",
                                               "another device",
                                               "device busy",
                                               "device busy with commands that check indices",
-                                              "another process's work on shared memory"};
+                                              "another process's work on shared memory",
+                                              "memory (moved out)"};
 
 // "compiling (add.Tensor)"; `row`: of the command that waits, or null.
 std::string Describe(Stall stall, const ops::Row* row);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "proto/base/status_macros.h"
@@ -46,6 +47,25 @@ class CommandReader {
     batch_ = batch_.subspan(header.bytes);
     taken_ += header.bytes;
   }
+  // The commands that were taken, from the next one on.
+  class Ahead {
+   public:
+    bool empty() const { return rest_.empty(); }
+    // REQUIRES: !empty().
+    std::pair<wire::CommandHeader, std::span<const std::byte>> Take() {
+      wire::CommandHeader header;  // which Receive has checked
+      std::memcpy(&header, rest_.data(), sizeof(header));
+      const auto bytes = rest_.first(header.bytes);
+      rest_ = rest_.subspan(header.bytes);
+      return {header, bytes};
+    }
+
+   private:
+    friend class CommandReader;
+    explicit Ahead(std::span<const std::byte> rest) : rest_(rest) {}
+    std::span<const std::byte> rest_;
+  };
+  Ahead LookAhead() const { return Ahead(batch_); }
   // When the next command was published; nullopt: not known.
   std::optional<uint64_t> PublishedNs() { return transport_.PublishedNs(taken_); }
   // Takes no more commands.

@@ -17,6 +17,7 @@ using stream::Queue;
 using wire::CommandKind;
 
 constexpr int kCommandsPerLook = 8;     // light commands between two looks at the clock
+constexpr uint64_t kMaxAhead = 256;     // commands that LookAhead looks at: some 50 us
 constexpr uint64_t kMaxPrepared = 128;  // kernels that wait to be compiled ahead of calls
 
 absl::Status Breach(const char* what) { return absl::InvalidArgumentError(what); }
@@ -62,10 +63,11 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
       announcer_(queues_, *transport_, busy_queues_, state.device->properties().synchronous),
       rerun_(stream::Rerun::Create(state.device->properties().replaceable)),
       recorder_(std::make_unique<records::Recorder>(state.device->properties().synchronous)),
-      memory_(state, device, session_->peer().tenant, *transport_, queues_, announcer_, *rerun_,
+      memory_(state, device, session_->peer().tenant, *this, *transport_, queues_, announcer_, *rerun_,
               busy_queues_),
       ops_(state, buffers_, kernels_, errors_, memory_, *rerun_, *kernel_owner_),
-      copies_(state, *transport_, access_, buffers_, memories_, errors_, *rerun_, counters_) {
+      copies_(state, *transport_, access_, buffers_, memories_, errors_, memory_, *rerun_,
+              counters_) {
   buffers_.ExplainCauses([this](uint32_t cause) { return errors_.ErrorOf(cause); });
 }
 
@@ -218,7 +220,10 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::RunCommands(uint64_t& now
     ASSIGN_OR_RETURN(const Outcome outcome, RunCommand(header));
     helped_ns_ += std::exchange(command_.helped_ns, 0);
     if (command_.heavy || since_look % kCommandsPerLook == 0) now_ns = NowNs();
-    if (outcome == Outcome::kStalled) return Progress::kStalled;
+    if (outcome == Outcome::kStalled) {
+      if (command_.stall == records::Stall::kMovedOut) RETURN_IF_ERROR(AwaitMemory());
+      return Progress::kStalled;
+    }
     if (outcome != Outcome::kDone) return Progress::kWorked;
     reader_.Pop(header);
     const Queue* const ran = queues_.Find(header.queue);  // it may have been made, or destroyed
@@ -288,9 +293,10 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::RunCommand(const wire::Com
     if (!status.ok()) return status;
     return Outcome::kDone;
   };
-  const auto copied = [&](const absl::Status& status) {
-    if (command_.timed) command_.Launched(command_.decoded_ns, NowNs());
-    return done(status);
+  const auto copied = [&](const absl::StatusOr<Outcome>& outcome) {
+    if (command_.timed && outcome.ok() && *outcome == Outcome::kDone)
+      command_.Launched(command_.decoded_ns, NowNs());
+    return outcome;
   };
   switch (header.kind) {
     case CommandKind::kNop:
@@ -397,10 +403,54 @@ DeviceSession::Outcome DeviceSession::Answer(const uint32_t (&slots)[wire::kAnsw
 }
 
 // A queue that was destroyed had completed everything; one that was made since has its own, later, sequences.
-bool DeviceSession::HasCompleted(const memory::SharedMemory::Mark& mark) const {
+bool DeviceSession::HasCompleted(const memory::Mark& mark) const {
   if (!queues_.IsOpen(mark.queue)) return true;
   const stream::Completion& completion = *queues_[mark.queue].completion;
-  return completion.completed() >= mark.sequence || completion.submitted() < mark.sequence;
+  if (completion.completed() >= mark.sequence) return true;
+  const bool is_stopped = ops_.stopped() != nullptr && mark.sequence == command_.sequence;
+  return completion.submitted() < mark.sequence && !is_stopped;
+}
+
+std::vector<memory::Mark> DeviceSession::Unfinished() const {
+  std::vector<memory::Mark> marks;
+  for (uint32_t id = 0; id < wire::kMaxQueues; ++id) {
+    const Queue* const queue = queues_.Find(id);
+    if (queue == nullptr) continue;
+    const stream::Completion& completion = *queue->completion;
+    if (queue == ops_.stopped())
+      marks.push_back({id, command_.sequence});
+    else if (completion.completed() < completion.submitted())
+      marks.push_back({id, completion.submitted()});
+  }
+  return marks;
+}
+
+absl::Status DeviceSession::AwaitMemory() {
+  awaits_peer_ = true;
+  if (std::exchange(looked_ahead_, command_.sequence) != command_.sequence) LookAhead();
+  return Announce();  // what is under way may use what must leave for it
+}
+
+void DeviceSession::LookAhead() {
+  const auto uses = [&](wire::Handle handle, uint64_t ahead) {
+    const Buffer* const buffer = buffers_.Find(handle);
+    if (buffer == nullptr || buffer->allocation().block.address == nullptr) return;
+    memory_.Expect(buffer->allocation().block, ahead);
+  };
+  CommandReader::Ahead ahead = reader_.LookAhead();
+  for (uint64_t i = 0; i < kMaxAhead && !ahead.empty(); ++i) {
+    const auto [header, bytes] = ahead.Take();
+    if (header.kind == CommandKind::kExecute) {
+      if (!wire::DecodeExecute(bytes, ahead_).ok()) return;  // a breach, in its turn
+      for (uint32_t j = 0; j < ahead_.outputs + ahead_.inputs; ++j) {
+        const wire::DecodedOperand& operand = ahead_.operands[j];
+        if (operand.kind == wire::OperandKind::kTensor) uses(operand.buffer, i);
+      }
+    } else if (header.kind == CommandKind::kUpload) {
+      wire::UploadCommand upload;
+      if (wire::DecodeFixed(bytes, upload).ok()) uses(upload.buffer, i);
+    }
+  }
 }
 
 absl::StatusOr<DeviceSession::Outcome> DeviceSession::Share(Bytes bytes) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "daemon/handles/buffer_table.h"
@@ -35,7 +36,7 @@
 
 namespace xpud::session {
 
-class DeviceSession final : memory::SharedMemory::Sender {
+class DeviceSession final : memory::SharedMemory::Sender, memory::User {
  public:
   // Opens `device` for the session, and makes its queue 0. `priority`: of its queues on the device.
   static absl::StatusOr<std::unique_ptr<DeviceSession>> Create(
@@ -65,8 +66,8 @@ class DeviceSession final : memory::SharedMemory::Sender {
   bool under_way() const { return announcer_.IsUnderWay() || awaits_device_ || awaits_peer_; }
   // Whether its next command waits until less of the session is on the device.
   bool is_full() const { return awaits_device_; }
-  // Whether its next command waits for another device of the session, or another session, and nothing else is
-  // under way.
+  // Whether its next command waits for another device of the session, another session, or memory, and nothing
+  // else is under way.
   bool awaits_peer_only() const { return awaits_peer_ && !announcer_.IsUnderWay() && !awaits_device_; }
   // The lane woke up. No command had waited: the first one woke it.
   void Awake(uint64_t now_ns) {
@@ -163,7 +164,13 @@ class DeviceSession final : memory::SharedMemory::Sender {
   // Writes an answer to a command's slots. Returns kDone.
   Outcome Answer(const uint32_t (&slots)[wire::kAnswerSlots], wire::Answer answer,
                  std::array<uint64_t, wire::kAnswerSlots - 1> words = {});
-  bool HasCompleted(const memory::SharedMemory::Mark& mark) const override;
+  // For SharedMemory and Residency.
+  bool HasCompleted(const memory::Mark& mark) const override;
+  std::vector<memory::Mark> Unfinished() const override;
+  bool IsAtWork() const override { return !reader_.empty() || announcer_.IsUnderWay(); }
+  // What the next commands use, as far as they were taken: memory that has left the device comes in time.
+  void LookAhead();
+  absl::Status AwaitMemory();
   absl::StatusOr<Outcome> ReleaseMemory(Bytes bytes);
   absl::StatusOr<Outcome> DefineKernel(Bytes bytes, const stream::Queue& queue);
   absl::StatusOr<Outcome> ForgetKernel(Bytes bytes);
@@ -205,13 +212,16 @@ class DeviceSession final : memory::SharedMemory::Sender {
   stream::CopyStream copies_;
 
   wire::DecodedPrepare prepare_;  // scratch
+  wire::DecodedExecute ahead_;    // scratch
+  uint64_t looked_ahead_ = 0;     // the command that waited at the last LookAhead
 
   stream::Command command_;     // being run
   uint64_t sequence_ = 0;       // of the last command that was run
   uint32_t current_queue_ = 0;  // and its queue
   uint64_t progress_ns_ = 0;    // when a command last ran or ended
   bool awaits_device_ = false;  // the next command's queue has no room; nothing wakes the lane once it has
-  bool awaits_peer_ = false;    // the next command waits for another device, or another session
+  // The next command waits for another device, another session, or memory that has left the device.
+  bool awaits_peer_ = false;
   bool tenant_waits_ = false;   // its tenant may not run
   bool ending_ = false;         // takes no more commands
   bool abandoned_ = false;      // the device does nothing more

@@ -74,19 +74,39 @@ void CopyStream::Finish(const absl::Status& status, Buffer* source, Buffer* targ
   target->MarkWritten(command.sequence, ++state_.last_content);
 }
 
-absl::Status CopyStream::UploadTo(wire::Handle handle, uint64_t offset, uint64_t bytes, Queue& queue,
-                                  Command& command, absl::FunctionRef<absl::Status(std::byte*)> append) {
+absl::StatusOr<bool> CopyStream::Hold(const Buffer* source, const Buffer* target, const Queue& queue,
+                                      Command& command) {
+  if (!memory_.is_watched()) [[likely]]
+    return true;
+  memory::Residency::Operand blocks[2];
+  size_t count = 0;
+  for (const Buffer* const buffer : {source, target}) {
+    if (buffer != nullptr) blocks[count++] = {buffer->allocation().block.address, buffer == target};
+  }
+  const auto held = memory_.Hold(queue, command.sequence, {blocks, count});
+  if (held.ok() && !*held) command.stall = records::Stall::kMovedOut;
+  return held;
+}
+
+absl::StatusOr<Outcome> CopyStream::UploadTo(wire::Handle handle, uint64_t offset, uint64_t bytes,
+                                             Queue& queue, Command& command,
+                                             absl::FunctionRef<absl::Status(std::byte*)> append) {
   Buffer* buffer = buffers_.Find(handle);
   const auto target = PartOf(buffer, offset, bytes, queue, command);
   absl::Status status = target.status();
+  if (status.ok()) {
+    const auto held = Hold(nullptr, buffer, queue, command);
+    if (held.ok() && !*held) return Outcome::kStalled;
+    status = held.status();
+  }
   if (status.ok()) status = rerun_.PrepareWrite(queue, *buffer);
   if (status.ok()) status = append(*target);
   if (status.ok()) counters_.uploaded_bytes += bytes;
   Finish(status, nullptr, buffer, bytes, queue, command);
-  return absl::OkStatus();
+  return Outcome::kDone;
 }
 
-absl::Status CopyStream::Upload(std::span<const std::byte> bytes, Queue& queue, Command& command) {
+absl::StatusOr<Outcome> CopyStream::Upload(std::span<const std::byte> bytes, Queue& queue, Command& command) {
   wire::UploadCommand upload;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, upload));
   ASSIGN_OR_RETURN(const std::byte* source, HostPart(upload.host, upload.bytes, queue));
@@ -94,7 +114,8 @@ absl::Status CopyStream::Upload(std::span<const std::byte> bytes, Queue& queue, 
                   [&](std::byte* target) { return queue.device->Copy(target, source, upload.bytes); });
 }
 
-absl::Status CopyStream::UploadInline(std::span<const std::byte> bytes, Queue& queue, Command& command) {
+absl::StatusOr<Outcome> CopyStream::UploadInline(std::span<const std::byte> bytes, Queue& queue,
+                                                 Command& command) {
   wire::UploadInlineCommand upload;
   std::span<const std::byte> payload;
   RETURN_IF_ERROR(wire::DecodeUploadInline(bytes, upload, payload));
@@ -102,27 +123,33 @@ absl::Status CopyStream::UploadInline(std::span<const std::byte> bytes, Queue& q
                   [&](std::byte* target) { return queue.device->Upload(target, payload); });
 }
 
-absl::Status CopyStream::Download(std::span<const std::byte> bytes, Queue& queue, Command& command) {
+absl::StatusOr<Outcome> CopyStream::Download(std::span<const std::byte> bytes, Queue& queue,
+                                             Command& command) {
   wire::DownloadCommand download;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, download));
   ASSIGN_OR_RETURN(std::byte * target, HostPart(download.host, download.bytes, queue));
   Buffer* buffer = buffers_.Find(download.buffer);
-  if (!MayRead(buffer, nullptr, queue, command)) return absl::OkStatus();
+  if (!MayRead(buffer, nullptr, queue, command)) return Outcome::kDone;
   const auto source = PartOf(buffer, download.offset, download.bytes, queue, command);
   absl::Status status = source.status();
+  if (status.ok()) {
+    const auto held = Hold(buffer, nullptr, queue, command);
+    if (held.ok() && !*held) return Outcome::kStalled;
+    status = held.status();
+  }
   if (status.ok()) status = queue.device->Copy(target, *source, download.bytes);
   if (status.ok()) buffer->last_read = command.sequence;
   if (status.ok()) counters_.downloaded_bytes += download.bytes;
   Finish(status, buffer, nullptr, download.bytes, queue, command);
-  return absl::OkStatus();
+  return Outcome::kDone;
 }
 
-absl::Status CopyStream::Copy(std::span<const std::byte> bytes, Queue& queue, Command& command) {
+absl::StatusOr<Outcome> CopyStream::Copy(std::span<const std::byte> bytes, Queue& queue, Command& command) {
   wire::CopyCommand copy;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, copy));
   Buffer* source_buffer = buffers_.Find(copy.source);
   Buffer* target_buffer = buffers_.Find(copy.target);
-  if (!MayRead(source_buffer, target_buffer, queue, command)) return absl::OkStatus();
+  if (!MayRead(source_buffer, target_buffer, queue, command)) return Outcome::kDone;
   const auto source = PartOf(source_buffer, copy.source_offset, copy.bytes, queue, command);
   const auto target = PartOf(target_buffer, copy.target_offset, copy.bytes, queue, command);
   absl::Status status = source.ok() ? target.status() : source.status();
@@ -130,11 +157,16 @@ absl::Status CopyStream::Copy(std::span<const std::byte> bytes, Queue& queue, Co
                         copy.source_offset < copy.target_offset + copy.bytes &&
                         copy.target_offset < copy.source_offset + copy.bytes;
   if (status.ok() && overlaps) status = absl::InvalidArgumentError("a copy's source and target overlap");
+  if (status.ok()) {
+    const auto held = Hold(source_buffer, target_buffer, queue, command);
+    if (held.ok() && !*held) return Outcome::kStalled;
+    status = held.status();
+  }
   if (status.ok()) status = rerun_.PrepareWrite(queue, *target_buffer);
   if (status.ok()) status = queue.device->Copy(*target, *source, copy.bytes);
   if (status.ok()) source_buffer->last_read = command.sequence;
   Finish(status, source_buffer, target_buffer, copy.bytes, queue, command);
-  return absl::OkStatus();
+  return Outcome::kDone;
 }
 
 }  // namespace xpud::stream

@@ -13,6 +13,7 @@
 #include "daemon/handles/host_memory.h"
 #include "daemon/stream/device_state.h"
 #include "daemon/stream/host_access.h"
+#include "daemon/stream/memory.h"
 #include "daemon/stream/op.h"
 #include "daemon/stream/queue_errors.h"
 #include "daemon/stream/queue_table.h"
@@ -26,25 +27,29 @@ class CopyStream {
  public:
   CopyStream(DeviceState& state, transport::ServerTransport& transport, const HostAccess& access,
              handles::BufferTable& buffers, handles::DeviceHostMemories& memories, QueueErrors& errors,
-             Rerun& rerun, SessionCounters& counters)
+             Memory& memory, Rerun& rerun, SessionCounters& counters)
       : state_(state),
         transport_(transport),
         access_(access),
         buffers_(buffers),
         memories_(memories),
         errors_(errors),
+        memory_(memory),
         rerun_(rerun),
         counters_(counters) {}
 
-  absl::Status Upload(std::span<const std::byte> bytes, Queue& queue, Command& command);
-  absl::Status UploadInline(std::span<const std::byte> bytes, Queue& queue, Command& command);
-  absl::Status Download(std::span<const std::byte> bytes, Queue& queue, Command& command);
-  absl::Status Copy(std::span<const std::byte> bytes, Queue& queue, Command& command);
+  absl::StatusOr<Outcome> Upload(std::span<const std::byte> bytes, Queue& queue, Command& command);
+  absl::StatusOr<Outcome> UploadInline(std::span<const std::byte> bytes, Queue& queue, Command& command);
+  absl::StatusOr<Outcome> Download(std::span<const std::byte> bytes, Queue& queue, Command& command);
+  absl::StatusOr<Outcome> Copy(std::span<const std::byte> bytes, Queue& queue, Command& command);
 
  private:
   // `append` has the device copy to the address that it is given.
-  absl::Status UploadTo(wire::Handle target, uint64_t offset, uint64_t bytes, Queue& queue, Command& command,
+  absl::StatusOr<Outcome> UploadTo(wire::Handle target, uint64_t offset, uint64_t bytes, Queue& queue, Command& command,
                         absl::FunctionRef<absl::Status(std::byte*)> append);
+  // Whether what a copy uses is on the device: `source` or `target` may be null. Then it stays there.
+  absl::StatusOr<bool> Hold(const handles::Buffer* source, const handles::Buffer* target, const Queue& queue,
+                            Command& command);
   // Returns the part of a buffer that a copy names.
   static absl::StatusOr<std::byte*> PartOf(handles::Buffer* buffer, uint64_t offset, uint64_t bytes,
                                            const Queue& queue, Command& command);
@@ -65,6 +70,7 @@ class CopyStream {
   handles::BufferTable& buffers_;
   handles::DeviceHostMemories& memories_;
   QueueErrors& errors_;
+  Memory& memory_;
   Rerun& rerun_;
   SessionCounters& counters_;
 };

@@ -21,9 +21,10 @@ struct DeviceState {
   std::unique_ptr<memory::Pool> pool;
   std::unique_ptr<memory::SharedMemory> shared;  // of `pool`
   // Sets these three. `index`: the device's number.
-  void Use(std::unique_ptr<executor::Device> used, uint32_t index) {
+  // `moves`: how its memory may leave it.
+  void Use(std::unique_ptr<executor::Device> used, uint32_t index, memory::Residency::Options moves = {}) {
     device = std::move(used);
-    pool = std::make_unique<memory::Pool>(*device, index);
+    pool = std::make_unique<memory::Pool>(*device, index, std::move(moves));
     shared = std::make_unique<memory::SharedMemory>(*pool);
   }
   std::unique_ptr<kernels::KernelLibrary> library;

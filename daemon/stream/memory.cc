@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <utility>
 
+#include "proto/base/clock.h"
 #include "proto/base/round_size.h"
 #include "proto/base/status_macros.h"
 
@@ -17,7 +19,7 @@ constexpr uint64_t kMaxAheadBytes = 512 << 20;
 
 }  // namespace
 
-Memory::Memory(DeviceState& state, uint32_t device, const Tenant& tenant,
+Memory::Memory(DeviceState& state, uint32_t device, const Tenant& tenant, memory::User& user,
                transport::ServerTransport& transport, QueueTable& queues, Announcer& announcer,
                const Rerun& rerun, const uint64_t& busy_queues)
     : state_(state),
@@ -27,10 +29,14 @@ Memory::Memory(DeviceState& state, uint32_t device, const Tenant& tenant,
       announcer_(announcer),
       rerun_(rerun),
       busy_queues_(busy_queues),
-      account_(state.pool->Open(tenant, transport.CreditWord(), transport.ClaimWord())) {}
+      user_(user),
+      account_(state.pool->Open(tenant, transport.CreditWord(), transport.ClaimWord())) {
+  account_.arena->AddUser(user_);
+}
 
 Memory::~Memory() {
   for (const Deferred& entry : deferred_) Release(entry);
+  account_.arena->RemoveUser(user_);
   state_.pool->Close(account_);
 }
 
@@ -116,6 +122,17 @@ absl::StatusOr<memory::Block> Memory::Take(Queue& queue, uint64_t sequence, uint
   }
   if (block.ok()) block->born = sequence;
   return block;
+}
+
+absl::StatusOr<bool> Memory::Hold(const Queue& queue, uint64_t sequence,
+                                  std::span<const memory::Residency::Operand> blocks) {
+  const auto held = state_.pool->residency().Hold(*account_.arena, user_, {queue.id, sequence}, blocks);
+  if (held.ok() && !*held) {
+    if (holds_since_ns_ == 0) holds_since_ns_ = NowNs();
+  } else if (holds_since_ns_ != 0) {
+    account_.arena->stalls().Add(NowNs() - std::exchange(holds_since_ns_, 0));
+  }
+  return held;
 }
 
 void Memory::Free(const handles::Buffer& buffer) {

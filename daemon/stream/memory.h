@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,8 +25,10 @@ namespace xpud::stream {
 
 class Memory {
  public:
-  Memory(DeviceState& state, uint32_t device, const Tenant& tenant, transport::ServerTransport& transport,
-         QueueTable& queues, Announcer& announcer, const Rerun& rerun, const uint64_t& busy_queues);
+  // `user`: the session; it ends later.
+  Memory(DeviceState& state, uint32_t device, const Tenant& tenant, memory::User& user,
+         transport::ServerTransport& transport, QueueTable& queues, Announcer& announcer, const Rerun& rerun,
+         const uint64_t& busy_queues);
   // Frees what is deferred. REQUIRES: the device does nothing more for the session.
   ~Memory();
   Memory(const Memory&) = delete;
@@ -37,6 +40,17 @@ class Memory {
   absl::StatusOr<memory::Block> Allocate(Queue& queue, uint64_t sequence, uint64_t bytes);
   // Takes a block that is not charged, for the workspace of a command. Returns as Allocate.
   absl::StatusOr<memory::Block> Take(Queue& queue, uint64_t sequence, uint64_t bytes);
+  // Whether commands must hold what they use, because memory of the tenant leaves the device. Not for long:
+  // ask for each command.
+  bool is_watched() const { return account_.arena->is_watched(); }
+  // Whether command `sequence` of the queue may use these blocks now; otherwise they are brought. An error
+  // says that they never fit together. REQUIRES: is_watched().
+  absl::StatusOr<bool> Hold(const Queue& queue, uint64_t sequence,
+                            std::span<const memory::Residency::Operand> blocks);
+  // A command that waits will use the block, so many commands later.
+  void Expect(const memory::Block& block, uint64_t commands_ahead) {
+    state_.pool->residency().Expect(*account_.arena, block.address, commands_ahead);
+  }
   // Frees a buffer's block, or its reference to shared memory, once the queues that used it have completed
   // their commands.
   void Free(const handles::Buffer& buffer);
@@ -95,7 +109,9 @@ class Memory {
   Announcer& announcer_;
   const Rerun& rerun_;
   const uint64_t& busy_queues_;
+  memory::User& user_;
   memory::Ledger::Account& account_;
+  uint64_t holds_since_ns_ = 0;  // a command waits for memory that left; 0: none does
   std::vector<Deferred> deferred_;
   uint64_t allocated_ = 0, peak_ = 0;
   bool idle_ = true;

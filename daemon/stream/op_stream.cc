@@ -58,8 +58,26 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
       return Outcome::kDone;
     }
   }
+  if (memory_.is_watched()) [[unlikely]] {
+    const auto held = Hold(queue, command);
+    if (!held.ok()) return Refuse(queue, command, held.status(), /*resolved=*/true);
+    if (!*held) {
+      command.stall = records::Stall::kMovedOut;
+      return Outcome::kStalled;
+    }
+  }
   RETURN_IF_ERROR(rerun_.Prepare(queue, checked_, command.sequence));
   return Launch(queue, command);
+}
+
+absl::StatusOr<bool> OpStream::Hold(const Queue& queue, const Command& command) {
+  held_.clear();
+  for (uint32_t i = 0; i < checked_.count(); ++i) {
+    if (checked_.buffers[i] == nullptr) continue;
+    const memory::Block& block = checked_.buffers[i]->allocation().block;
+    if (block.address != nullptr) held_.push_back({block.address, i < checked_.outputs});
+  }
+  return memory_.Hold(queue, command.sequence, held_);
 }
 
 absl::StatusOr<Outcome> OpStream::Launch(Queue& queue, Command& command) {
@@ -86,9 +104,19 @@ absl::StatusOr<Outcome> OpStream::Launch(Queue& queue, Command& command) {
 
 absl::StatusOr<Outcome> OpStream::PlanAndSubmit(Queue& queue, const kernels::OpCall& call, Command& command) {
   using kernels::Readiness;
+  bool brought = false;
   const auto workspace = [&](size_t size) -> absl::StatusOr<void*> {
     ASSIGN_OR_RETURN(const memory::Block block, memory_.Take(queue, command.sequence, size));
     planned_.workspace.push_back(block);
+    if (memory_.is_watched()) [[unlikely]] {
+      // Together with the operands, which must not leave for it.
+      held_.push_back({block.address, /*writes=*/true});
+      ASSIGN_OR_RETURN(const bool held, memory_.Hold(queue, command.sequence, held_));
+      if (!held) {
+        brought = true;
+        return absl::UnavailableError("memory returns to the device");
+      }
+    }
     return static_cast<void*>(block.address);
   };
   absl::StatusOr<Readiness> ready = Readiness::kReady;
@@ -96,7 +124,7 @@ absl::StatusOr<Outcome> OpStream::PlanAndSubmit(Queue& queue, const kernels::OpC
   records::Stall stall = records::Stall::kCompiling;
   if (absl::IsUnavailable(ready.status())) {  // memory may become free
     ready = Readiness::kCompiling;
-    stall = records::Stall::kMemory;
+    stall = brought ? records::Stall::kMovedOut : records::Stall::kMemory;
   }
   absl::StatusOr<bool> launched = ready.ok() && *ready == Readiness::kReady;
   if (launched.value()) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "daemon/stream/memory.h"
@@ -29,12 +30,16 @@ class OpStream {
   // poisons its outputs. Until an op that was stopped is done, call this with the same arguments.
   absl::StatusOr<Outcome> Run(std::span<const std::byte> bytes, Queue& queue, Command& command);
 
+  // The queue in which an op was stopped; nullptr: there is none.
+  const Queue* stopped() const { return stopped_; }
   // Frees what an op uses that was stopped. The session is ending.
   void Drop();
 
  private:
   // Launches what was checked, or stopped before.
   absl::StatusOr<Outcome> Launch(Queue& queue, Command& command);
+  // Whether what it uses is on the device. Then it stays there until the op is done.
+  absl::StatusOr<bool> Hold(const Queue& queue, const Command& command);
   // Plans the op and submits its launches.
   absl::StatusOr<Outcome> PlanAndSubmit(Queue& queue, const kernels::OpCall& call, Command& command);
   // Raises the error and poisons the outputs.
@@ -55,6 +60,7 @@ class OpStream {
   DecodedOp decoded_;
   CheckedOp checked_;
   PlannedOp planned_;
+  std::vector<memory::Residency::Operand> held_;
   Queue* stopped_ = nullptr;  // where an op was stopped, to which the scratch still belongs
 };
 

@@ -1,0 +1,68 @@
+// A chunk of a tenant's arena: where it is, what the host has of it, and when it is used. All but `memory` and
+// `free` is for memory that moves: see Residency. REQUIRES: the lane's thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "daemon/executor/api/device.h"
+#include "daemon/executor/api/mover.h"
+#include "daemon/memory/user.h"
+
+namespace xpud::memory {
+
+class Arena;
+
+struct Chunk {
+  enum class Place : uint8_t { kDevice, kLeaving, kAway, kReturning };
+  // A use by commands that may not have ended: the last one of a queue.
+  struct Use {
+    const User* user;
+    Mark mark;
+  };
+  static constexpr uint64_t kNever = UINT64_MAX;
+
+  std::unique_ptr<executor::Chunk> memory;
+  Arena* arena = nullptr;  // null: it ended while the chunk moved
+  Place place = Place::kDevice;
+  bool changed = true;         // its contents are not those in `host`; away: it has none, and returns as zeros
+  bool comes_back = false;     // it left for others, not for memory of the same tenant
+  executor::HostParts host;    // where a copy of its contents is, or goes
+  std::vector<Use> uses;       // while its arena is watched
+  uint64_t last_use = 0;       // by the arena's count of commands
+  uint64_t last_use_ns = 0;
+  uint64_t period = 0;         // between its last two uses; 0: not known
+  uint64_t expected = kNever;  // the next use, as the commands that wait say
+  std::shared_ptr<executor::Move> move;  // also for a while after it was forgotten
+
+  uint64_t begin() const { return reinterpret_cast<uint64_t>(memory->address()); }
+  uint64_t bytes() const { return memory->bytes(); }
+  bool is_on_device() const { return place != Place::kAway; }
+  bool is_moving() const { return move != nullptr; }
+  // When it is used next. Programs repeat themselves: if no command that waits says it, it is used as long
+  // after the last use as that was after the one before.
+  uint64_t next_use() const {
+    if (expected != kNever) return expected;
+    return period == 0 ? kNever - 1 : last_use + period;
+  }
+  // It is used by command `command` of the arena. Uses that follow each other closely are one.
+  void Used(uint64_t command) {
+    const uint64_t since = command - last_use;
+    if (last_use != 0 && since > period / 4) period = since;
+    last_use = command;
+    expected = kNever;
+  }
+  // Command `command` waits for it.
+  void Missed(uint64_t command) {
+    if (command < last_use + period / 2) period = 0;  // the program does something else now
+    expected = command;
+  }
+  // Forgets uses that have ended. Returns whether there are others.
+  bool IsInUse() {
+    std::erase_if(uses, [](const Use& use) { return use.user->HasCompleted(use.mark); });
+    return !uses.empty();
+  }
+};
+
+}  // namespace xpud::memory

@@ -1,0 +1,560 @@
+#include "daemon/memory/residency.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/check.h"
+#include "proto/base/clock.h"
+#include "proto/base/out_of_memory.h"
+
+namespace xpud::memory {
+namespace {
+
+constexpr uint64_t kMillisecond = 1'000'000, kSecond = 1000 * kMillisecond;
+constexpr uint64_t kDecideNs = kMillisecond / 10;  // between two looks while nothing has changed
+constexpr uint64_t kIdleNs = 100 * kMillisecond;   // without work for so long: idle
+constexpr uint64_t kColdNs = kSecond;              // not used for so long: not part of what a tenant works with
+constexpr uint64_t kCalmNs = 10 * kSecond;         // without a move for so long: nothing is watched any more
+constexpr uint64_t kFullNs = kSecond;              // before the device is asked again for more than it had
+constexpr uint64_t kPauseNs = 10 * kMillisecond;   // after a move failed
+// Moves that are under way at once, each way, and what leaves ahead of what comes.
+constexpr int kMaxMoves = 4;
+constexpr uint64_t kAheadBytes = 256 << 20;
+// The length of a turn, by the time that its memory took to come: where another tenant computes meanwhile, and
+// where the device would be idle.
+constexpr uint64_t kExchangesBeside = 2, kExchangesAlone = 8;
+constexpr uint64_t kMinTurnNs = 50 * kMillisecond;
+constexpr uint64_t kHigherClassTurns = 8;  // a higher class is not bothered by a lower one for so many turns
+// A tenant that exchanges its own chunks brings those that are used within this part of its cycle.
+constexpr uint64_t kCyclePart = 8;
+constexpr uint64_t kReadyBytes = 512 << 20;  // of the host, before they are needed
+
+constexpr uint64_t kMaxWaitAtEndNs = 5 * kSecond;
+
+bool IsHigher(PriorityClass a, PriorityClass b) { return a < b; }
+
+}  // namespace
+
+Residency::Residency(executor::Device& device, const Ledger& ledger, const Arena::Totals& totals,
+                     Options options)
+    : device_(device),
+      mover_(device.mover()),
+      ledger_(ledger),
+      totals_(totals),
+      options_(std::move(options)),
+      store_(device, mover_ == nullptr ? 0 : options_.host_limit, options_.wake),
+      room_(device.properties().total_memory) {}
+
+// The chunks of moves that are under way must outlive them.
+Residency::~Residency() {
+  XPUD_CHECK(arenas_.empty());
+  const uint64_t until = NowNs() + kMaxWaitAtEndNs;
+  while (moves_in_ + moves_out_ > 0 && NowNs() < until) {
+    device_.Poll();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// ---- what there is
+
+void Residency::Added(Chunk& chunk) {
+  if (chunk.place != Chunk::Place::kAway && !chunk.arena->is_watched()) return;
+  if (!chunk.arena->is_watched()) StartWatching(*chunk.arena);
+  chunk.last_use_ns = now_ns_;
+}
+
+void Residency::Removed(std::unique_ptr<Chunk> chunk) {
+  if (chunk->is_moving()) {
+    ended_bytes_ += chunk->bytes();
+    ended_.push_back(std::move(chunk));
+    return;
+  }
+  store_.Return(std::exchange(chunk->host, {}));
+  changed_ = true;
+}
+
+uint64_t Residency::LargestChunk() const {
+  uint64_t largest = 0;
+  for (const Arena* const arena : arenas_) {
+    for (const auto& [address, chunk] : arena->chunks()) largest = std::max(largest, chunk->bytes());
+  }
+  return largest;
+}
+
+// The largest chunk can always change places: what is free on the device and in the host is twice as much, so
+// one of the two has room for it.
+bool Residency::MayGrowAway(const Arena& arena, const Ledger::Share& share, uint64_t bytes) const {
+  if (!can_move()) return false;
+  const uint64_t largest = HostStore::SlotBytesFor(std::max(bytes, LargestChunk()));
+  if (totals_.chunk_bytes + bytes + 2 * largest > room_ + store_.limit()) return false;
+  const uint64_t own = std::max(room_, share.quota.value_or(0));
+  return arena.chunk_bytes() + bytes <= own && bytes <= MostFor(arena);
+}
+
+void Residency::DeviceIsFull() {
+  room_ = std::min(room_, totals_.on_device + ended_bytes_);
+  full_since_ns_ = NowNs();
+}
+
+uint64_t Residency::RoomNow() {
+  const uint64_t all = device_.properties().total_memory;
+  if (room_ < all && NowNs() - full_since_ns_ > kFullNs) room_ = all;
+  return room_;
+}
+
+uint64_t Residency::GuaranteeOf(const Tenant& tenant) const {
+  const auto share = ledger_.tenants().find(tenant);
+  return share == ledger_.tenants().end() ? 0 : share->second.guarantee;
+}
+
+uint64_t Residency::PromisedToOthers(const Arena& arena) const {
+  uint64_t promised = 0;
+  for (const auto& [tenant, share] : ledger_.tenants()) {
+    if (share.guarantee == 0 || tenant == arena.tenant()) continue;
+    const auto has = std::ranges::find_if(arenas_, [&](const Arena* each) { return each->tenant() == tenant; });
+    const uint64_t there = has == arenas_.end() ? 0 : (*has)->on_device();
+    promised += share.guarantee - std::min(share.guarantee, there);
+  }
+  return promised;
+}
+
+uint64_t Residency::MostFor(const Arena& arena) const {
+  uint64_t others = 0;
+  for (const auto& [tenant, share] : ledger_.tenants()) {
+    if (tenant != arena.tenant()) others += share.guarantee;
+  }
+  return room_ - std::min(room_, others);
+}
+
+uint64_t Residency::FreeFor(const Arena& arena) const {
+  const uint64_t taken = totals_.on_device + ended_bytes_ + PromisedToOthers(arena);
+  return room_ - std::min(room_, taken);
+}
+
+// ---- what commands use
+
+void Residency::StartWatching(Arena& arena) {
+  Arena::Watch& watch = arena.watch();
+  if (watch.on) return;
+  if (now_ns_ == 0) now_ns_ = NowNs();
+  watch.on = true;
+  ++watched_;
+  for (const User* const user : arena.users()) {
+    for (const Mark& mark : user->Unfinished()) watch.earlier.push_back({user, mark});
+  }
+  for (const auto& [address, chunk] : arena.chunks()) {
+    chunk->changed = chunk->place == Chunk::Place::kDevice;
+    chunk->last_use_ns = now_ns_;
+  }
+}
+
+void Residency::StopWatching(Arena& arena) {
+  for (const auto& [address, chunk] : arena.chunks()) {
+    store_.Return(std::exchange(chunk->host, {}));
+    chunk->uses.clear();
+  }
+  arena.watch() = {};
+  --watched_;
+}
+
+absl::StatusOr<bool> Residency::Hold(Arena& arena, const User& user, const Mark& mark,
+                                     std::span<const Operand> operands) {
+  Arena::Watch& watch = arena.watch();
+  bool there = !watch.is_suspended;
+  uint64_t missing = 0;
+  for (const Operand& operand : operands) {
+    Chunk& chunk = arena.ChunkOf(reinterpret_cast<uint64_t>(operand.address));
+    if (chunk.place == Chunk::Place::kDevice || (!watch.is_suspended && Keep(chunk))) continue;
+    there = false;
+    missing += chunk.bytes();
+    if (std::ranges::find(watch.wanted, &chunk) != watch.wanted.end()) continue;
+    watch.wanted.push_back(&chunk);
+    chunk.Missed(watch.commands + 1);
+    changed_ = true;
+  }
+  if (there) {
+    ++watch.commands;
+    for (const Operand& operand : operands) {
+      Chunk& chunk = arena.ChunkOf(reinterpret_cast<uint64_t>(operand.address));
+      chunk.changed |= operand.writes;
+      chunk.Used(watch.commands);
+      chunk.last_use_ns = now_ns_;
+      const auto same = std::ranges::find_if(chunk.uses, [&](const Chunk::Use& use) {
+        return use.user == &user && use.mark.queue == mark.queue;
+      });
+      if (same == chunk.uses.end())
+        chunk.uses.push_back({&user, mark});
+      else
+        same->mark = mark;
+    }
+    return true;
+  }
+  if (watch.waits_since_ns == 0) watch.waits_since_ns = now_ns_;
+  waiting_ = true;
+  if (const uint64_t most = MostFor(arena); missing > most) {
+    uint64_t all = 0;
+    std::vector<const Chunk*> counted;
+    for (const Operand& operand : operands) {
+      const Chunk& chunk = arena.ChunkOf(reinterpret_cast<uint64_t>(operand.address));
+      if (std::ranges::find(counted, &chunk) != counted.end()) continue;
+      counted.push_back(&chunk);
+      all += chunk.bytes();
+    }
+    if (all > most) {
+      std::erase_if(watch.wanted, [&](Chunk* chunk) {
+        return std::ranges::find(counted, chunk) != counted.end();
+      });
+      return absl::ResourceExhaustedError(
+          absl::StrCat(kOutOfMemoryOpening, "what the command uses takes ", all,
+                       " bytes of the device at once, of which the session can have ", most));
+    }
+  }
+  return false;
+}
+
+void Residency::Expect(Arena& arena, const std::byte* address, uint64_t commands_ahead) {
+  Chunk& chunk = arena.ChunkOf(reinterpret_cast<uint64_t>(address));
+  chunk.expected = std::min(chunk.expected, arena.watch().commands + 1 + commands_ahead);
+}
+
+// ---- who is where
+
+void Residency::LookAtWork() {
+  for (Arena* const arena : arenas_) {
+    Arena::Watch& watch = arena->watch();
+    watch.priority = class_of_(arena->tenant());
+    watch.is_at_work = std::ranges::any_of(arena->users(), [](const User* user) { return user->IsAtWork(); });
+    if (watch.is_at_work) watch.last_work_ns = now_ns_;
+  }
+}
+
+bool Residency::IsIdle(const Arena& arena) const {
+  const Arena::Watch& watch = arena.watch();
+  return !watch.is_at_work && now_ns_ - watch.last_work_ns >= kIdleNs;
+}
+
+void Residency::Poll(uint64_t now_ns) {
+  if (!can_move()) return;
+  store_.Poll();
+  if (watched_ == 0) return;
+  const bool first = now_ns_ == 0 || now_ns - now_ns_ > kSecond;
+  now_ns_ = now_ns;
+  if (first) {  // nobody looked meanwhile
+    for (Arena* const arena : arenas_) arena->watch().last_work_ns = now_ns;
+  }
+  if (!changed_ && now_ns - decided_ns_ < kDecideNs) return;
+  decided_ns_ = now_ns;
+  changed_ = false;
+  LookAtWork();
+  if (now_ns >= pause_until_ns_) Decide();
+}
+
+std::vector<Arena*> Residency::InOrderOfTurns() const {
+  std::vector<Arena*> waiting;
+  for (Arena* const arena : arenas_) {
+    Arena::Watch& watch = arena->watch();
+    if (watch.wanted.empty() && !(watch.is_suspended && watch.is_at_work)) continue;
+    if (watch.waits_since_ns == 0) watch.waits_since_ns = now_ns_;
+    waiting.push_back(arena);
+  }
+  std::ranges::sort(waiting, {}, [&](const Arena* arena) {
+    return std::tuple(arena->watch().priority, arena->watch().waits_since_ns, arena->tenant());
+  });
+  return waiting;
+}
+
+void Residency::Decide() {
+  RoomNow();
+  if (totals_.chunk_bytes > room_) store_.Prepare(kReadyBytes);
+  const std::vector<Arena*> waiting = InOrderOfTurns();
+  waiting_ = !waiting.empty();
+  bool has_turn = true;
+  for (Arena* const arena : waiting) {
+    has_turn = has_turn && Fetch(*arena);
+    if (!has_turn) break;  // the others come after it
+  }
+  if (has_turn) {
+    for (Arena* const arena : arenas_) {
+      if (arena->is_watched() && arena->watch().is_at_work && Exchanges(*arena)) Fetch(*arena);
+    }
+  }
+  if (waiting_ || is_under_way() || now_ns_ - last_move_ns_ < kCalmNs) return;
+  turn_ns_ = 0;
+  for (Arena* const arena : arenas_) {
+    if (arena->is_watched() && arena->on_device() == arena->chunk_bytes()) StopWatching(*arena);
+  }
+  store_.Shrink();
+}
+
+std::vector<Chunk*> Residency::MissingOf(Arena& arena) const {
+  const Arena::Watch& watch = arena.watch();
+  std::vector<Chunk*> missing;
+  for (Chunk* const chunk : watch.wanted) {
+    if (chunk->place != Chunk::Place::kDevice) missing.push_back(chunk);
+  }
+  const size_t wanted = missing.size();
+  const bool exchanges = Exchanges(arena);
+  for (const auto& [address, each] : arena.chunks()) {
+    Chunk* const chunk = each.get();
+    if (chunk->place == Chunk::Place::kDevice || std::ranges::find(missing, chunk) != missing.end()) continue;
+    const uint64_t next = chunk->next_use(), ahead = next - std::min(next, watch.commands);
+    const bool soon = chunk->expected != Chunk::kNever ||
+                      (chunk->period != 0 && ahead <= chunk->period / kCyclePart);
+    if (exchanges ? soon : soon || chunk->comes_back) missing.push_back(chunk);
+  }
+  std::ranges::sort(missing.begin() + static_cast<ptrdiff_t>(wanted), missing.end(), {},
+                    [](const Chunk* chunk) {
+                      return std::tuple(chunk->next_use(), chunk->last_use, chunk->begin());
+                    });
+  return missing;
+}
+
+bool Residency::Fetch(Arena& arena) {
+  Arena::Watch& watch = arena.watch();
+  StartWatching(arena);
+  watch.is_suspended = false;
+  const std::vector<Chunk*> missing = MissingOf(arena);
+  for (Chunk* const chunk : missing) Keep(*chunk);
+  MakeRoom(arena, missing);
+  bool all = true;
+  for (Chunk* const chunk : missing) {
+    if (chunk->place == Chunk::Place::kDevice) continue;
+    all = false;
+    if (chunk->place != Chunk::Place::kAway) continue;
+    if (moves_in_ >= kMaxMoves || FreeFor(arena) < chunk->bytes()) break;
+    if (watch.fetch_began_ns == 0) watch.fetch_began_ns = now_ns_;
+    StartReturn(*chunk);
+  }
+  // An arena that exchanges its chunks waits only for those that commands wait for.
+  const bool done = all || (Exchanges(arena) && std::ranges::all_of(watch.wanted, [](const Chunk* chunk) {
+                              return chunk->place == Chunk::Place::kDevice;
+                            }));
+  if (done) EndWait(arena);
+  return done;
+}
+
+void Residency::EndWait(Arena& arena) {
+  Arena::Watch& watch = arena.watch();
+  watch.wanted.clear();
+  watch.waits_since_ns = 0;
+  if (watch.fetch_began_ns == 0) return;
+  const uint64_t exchange_ns = now_ns_ - std::exchange(watch.fetch_began_ns, 0);
+  const bool beside = std::ranges::any_of(arenas_, [&](Arena* other) {
+    return other != &arena && other->watch().is_at_work && !other->watch().is_suspended;
+  });
+  watch.turn_ns = std::min(std::max(exchange_ns * (beside ? kExchangesBeside : kExchangesAlone), kMinTurnNs),
+                           options_.turn_limit_ns);
+  watch.turn_ends_ns = now_ns_ + watch.turn_ns;
+  ++turns_;
+  turn_ns_ = watch.turn_ns;
+}
+
+// ---- who leaves
+
+bool Residency::IsTurnOver(const Arena& arena, const Arena& waiting) const {
+  const Arena::Watch& watch = arena.watch();
+  const PriorityClass priority = waiting.watch().priority;
+  if (watch.is_suspended || IsHigher(priority, watch.priority)) return true;
+  const uint64_t more = IsHigher(watch.priority, priority) ? kHigherClassTurns * watch.turn_ns : 0;
+  return now_ns_ >= watch.turn_ends_ns + more;
+}
+
+void Residency::Suspend(Arena& arena) {
+  Arena::Watch& watch = arena.watch();
+  if (watch.is_suspended || !watch.is_at_work) return;
+  watch.is_suspended = true;
+  watch.waits_since_ns = now_ns_;
+  watch.fetch_began_ns = 0;
+}
+
+// Of chunks that may leave. `not_before`: those with a later next use.
+Chunk* Residency::LatestUsed(Arena& arena, bool only_cold, uint64_t not_before) {
+  Arena::Watch& watch = arena.watch();
+  std::erase_if(watch.earlier, [](const Chunk::Use& use) { return use.user->HasCompleted(use.mark); });
+  if (!watch.earlier.empty()) return nullptr;
+  Chunk* latest = nullptr;
+  for (const auto& [address, each] : arena.chunks()) {
+    Chunk& chunk = *each;
+    if (chunk.place != Chunk::Place::kDevice || chunk.is_moving() || (only_cold && now_ns_ - chunk.last_use_ns < kColdNs)) continue;
+    if (chunk.next_use() <= not_before || chunk.IsInUse()) continue;
+    const auto later = [](const Chunk& a, const Chunk& b) {
+      return a.next_use() != b.next_use() ? a.next_use() > b.next_use() : a.last_use_ns < b.last_use_ns;
+    };
+    if (latest == nullptr || later(chunk, *latest)) latest = &chunk;
+  }
+  return latest;
+}
+
+Chunk* Residency::ChooseVictim(Arena& arena, const Chunk& next) {
+  std::vector<Arena*> others;
+  for (Arena* const other : arenas_) {
+    if (other == &arena || other->on_device() == 0) continue;
+    StartWatching(*other);
+    others.push_back(other);
+  }
+  // Lower classes first, then who was idle for longest.
+  std::ranges::sort(others, {}, [&](const Arena* other) {
+    return std::tuple(-static_cast<int>(other->watch().priority), other->watch().last_work_ns,
+                      other->tenant());
+  });
+  const auto may_give = [&](const Arena& other, const Chunk* chunk) {
+    return chunk != nullptr && other.on_device() - chunk->bytes() >= GuaranteeOf(other.tenant());
+  };
+  for (const bool cold : {false, true}) {
+    for (Arena* const other : others) {
+      if (!cold && !IsIdle(*other)) continue;
+      if (Chunk* const chunk = LatestUsed(*other, cold, 0); may_give(*other, chunk)) return chunk;
+    }
+  }
+  if (Chunk* const chunk = LatestUsed(arena, /*only_cold=*/true, next.next_use()); chunk != nullptr)
+    return chunk;
+  if (Exchanges(arena)) return LatestUsed(arena, /*only_cold=*/false, next.next_use());
+  // Tenants at work. One is suspended at a time: what it still has under way ends first.
+  std::ranges::sort(others, {}, [](const Arena* other) {
+    return std::tuple(!other->watch().is_suspended, other->watch().turn_ends_ns, other->tenant());
+  });
+  for (Arena* const other : others) {
+    if (!IsTurnOver(*other, arena) || other->on_device() <= GuaranteeOf(other->tenant())) continue;
+    Suspend(*other);
+    Chunk* const chunk = LatestUsed(*other, /*only_cold=*/false, 0);
+    if (may_give(*other, chunk)) return chunk;
+    const bool drains = std::ranges::any_of(other->chunks(), [](const auto& each) {
+      return each.second->place == Chunk::Place::kDevice && each.second->IsInUse();
+    });
+    if (drains || !other->watch().earlier.empty()) return nullptr;
+  }
+  return nullptr;
+}
+
+void Residency::MakeRoom(Arena& arena, std::span<Chunk* const> missing) {
+  uint64_t needed = 0;
+  for (const Chunk* const chunk : missing) {
+    if (chunk->place == Chunk::Place::kAway && (needed == 0 || needed + chunk->bytes() <= kAheadBytes))
+      needed += chunk->bytes();
+  }
+  const auto first = std::ranges::find(missing, Chunk::Place::kAway, &Chunk::place);
+  if (first == missing.end()) return;
+  while (moves_out_ < kMaxMoves && FreeFor(arena) + leaving_bytes_ < needed) {
+    Chunk* const victim = ChooseVictim(arena, **first);
+    if (victim == nullptr || !PrepareHost(*victim)) return;
+    StartLeave(*victim, /*comes_back=*/victim->arena != &arena);
+  }
+}
+
+bool Residency::Keep(Chunk& chunk) {
+  if (chunk.place != Chunk::Place::kLeaving || !chunk.move->Forget()) return false;
+  chunk.place = Chunk::Place::kDevice;
+  leaving_bytes_ -= chunk.bytes();
+  return true;
+}
+
+// Has room in the host for what the chunk has.
+bool Residency::PrepareHost(Chunk& chunk) {
+  if (!chunk.changed || !chunk.host.empty()) return true;
+  auto parts = store_.Take(chunk.bytes());
+  if (!parts && store_.taken_bytes() >= store_.limit() && DropCopies(chunk.bytes()))
+    return false;  // they are cleared first
+  if (!parts) return false;
+  chunk.host = *std::move(parts);
+  return true;
+}
+
+// Returns copies of what is on the device.
+bool Residency::DropCopies(uint64_t bytes) {
+  uint64_t dropped = 0;
+  for (const bool changed : {true, false}) {
+    for (Arena* const arena : arenas_) {
+      for (const auto& [address, chunk] : arena->chunks()) {
+        if (dropped >= bytes) return true;
+        if (chunk->place != Chunk::Place::kDevice || chunk->is_moving() || chunk->host.empty() ||
+            chunk->changed != changed)
+          continue;
+        dropped += HostStore::SlotBytesFor(chunk->bytes());
+        store_.Return(std::exchange(chunk->host, {}));
+        chunk->changed = true;
+      }
+    }
+  }
+  return dropped != 0;
+}
+
+// ---- moves
+
+void Residency::StartLeave(Chunk& chunk, bool comes_back) {
+  chunk.place = Chunk::Place::kLeaving;
+  chunk.comes_back = comes_back;
+  ++moves_out_;
+  leaving_bytes_ += chunk.bytes();
+  last_move_ns_ = now_ns_;
+  chunk.move = mover_->StartLeave(*chunk.memory, chunk.changed ? chunk.host : executor::HostParts(),
+                                  [this, &chunk](absl::Status status) { Left(chunk, status); });
+}
+
+void Residency::StartReturn(Chunk& chunk) {
+  chunk.place = Chunk::Place::kReturning;
+  ++moves_in_;
+  last_move_ns_ = now_ns_;
+  chunk.arena->MovedIn(chunk.bytes());
+  chunk.move = mover_->StartReturn(*chunk.memory, chunk.host,
+                                   [this, &chunk](absl::Status status) { Returned(chunk, status); });
+}
+
+void Residency::Left(Chunk& chunk, const absl::Status& status) {
+  --moves_out_;
+  if (chunk.place == Chunk::Place::kLeaving) leaving_bytes_ -= chunk.bytes();
+  changed_ = true;
+  chunk.move = nullptr;
+  if (chunk.arena == nullptr) return Forget(chunk);
+  if (!status.ok()) {
+    // Its contents may have changed since they were copied.
+    chunk.place = Chunk::Place::kDevice;
+    chunk.changed = true;
+    if (!absl::IsCancelled(status)) Note(status);
+    return;
+  }
+  chunk.place = Chunk::Place::kAway;
+  chunk.changed = false;
+  chunk.arena->MovedOut(chunk.bytes());
+  chunk.arena->moved().out += chunk.bytes();
+}
+
+void Residency::Returned(Chunk& chunk, const absl::Status& status) {
+  --moves_in_;
+  changed_ = true;
+  chunk.move = nullptr;
+  if (chunk.arena == nullptr) return Forget(chunk);
+  if (!status.ok()) {
+    chunk.place = Chunk::Place::kAway;
+    chunk.arena->MovedOut(chunk.bytes());
+    if (absl::IsResourceExhausted(status)) return DeviceIsFull();
+    return Note(status);
+  }
+  chunk.place = Chunk::Place::kDevice;
+  chunk.changed = chunk.host.empty();
+  chunk.comes_back = false;
+  chunk.last_use_ns = now_ns_;
+  chunk.arena->moved().in += chunk.bytes();
+}
+
+void Residency::Forget(Chunk& chunk) {
+  const auto ended = std::ranges::find_if(ended_, [&](const auto& each) { return each.get() == &chunk; });
+  ended_bytes_ -= chunk.bytes();
+  store_.Return(std::exchange(chunk.host, {}));
+  ended_.erase(ended);
+}
+
+// It is tried again.
+void Residency::Note(const absl::Status& trouble) {
+  pause_until_ns_ = now_ns_ + kPauseNs;
+  if (now_ns_ - std::exchange(noted_ns_, now_ns_) < kSecond) return;
+  spdlog::warn("memory_move_failed device={} error=\"{}\" note=\"it is tried again\"",
+               device_.properties().name, std::string(trouble.message()));
+}
+
+}  // namespace xpud::memory
