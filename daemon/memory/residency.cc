@@ -12,6 +12,7 @@
 #include "proto/base/check.h"
 #include "proto/base/clock.h"
 #include "proto/base/out_of_memory.h"
+#include "proto/base/status_macros.h"
 
 namespace xpud::memory {
 namespace {
@@ -30,7 +31,8 @@ constexpr uint64_t kAheadBytes = 256 << 20;
 // where the device would be idle.
 constexpr uint64_t kExchangesBeside = 2, kExchangesAlone = 8;
 constexpr uint64_t kMinTurnNs = 50 * kMillisecond;
-constexpr uint64_t kHigherClassTurns = 8;  // a higher class is not bothered by a lower one for so many turns
+// A higher class has more turns before a lower one gets its, which is as short as turns are.
+constexpr uint64_t kHigherClassTurns = 8;
 // A tenant that exchanges its own chunks brings those that are used within this part of its cycle.
 constexpr uint64_t kCyclePart = 8;
 constexpr uint64_t kReadyBytes = 512 << 20;  // of the host, before they are needed
@@ -142,10 +144,9 @@ uint64_t Residency::FreeFor(const Arena& arena) const {
 void Residency::StartWatching(Arena& arena) {
   Arena::Watch& watch = arena.watch();
   if (watch.on) return;
-  if (now_ns_ == 0) now_ns_ = NowNs();
   watch.on = true;
   ++watched_;
-  for (const User* const user : arena.users()) {
+  for (User* const user : arena.users()) {
     for (const Mark& mark : user->Unfinished()) watch.earlier.push_back({user, mark});
   }
   for (const auto& [address, chunk] : arena.chunks()) {
@@ -167,12 +168,10 @@ absl::StatusOr<bool> Residency::Hold(Arena& arena, const User& user, const Mark&
                                      std::span<const Operand> operands) {
   Arena::Watch& watch = arena.watch();
   bool there = !watch.is_suspended;
-  uint64_t missing = 0;
   for (const Operand& operand : operands) {
     Chunk& chunk = arena.ChunkOf(reinterpret_cast<uint64_t>(operand.address));
     if (chunk.place == Chunk::Place::kDevice || (!watch.is_suspended && Keep(chunk))) continue;
     there = false;
-    missing += chunk.bytes();
     if (std::ranges::find(watch.wanted, &chunk) != watch.wanted.end()) continue;
     watch.wanted.push_back(&chunk);
     chunk.Missed(watch.commands + 1);
@@ -197,25 +196,26 @@ absl::StatusOr<bool> Residency::Hold(Arena& arena, const User& user, const Mark&
   }
   if (watch.waits_since_ns == 0) watch.waits_since_ns = now_ns_;
   waiting_ = true;
-  if (const uint64_t most = MostFor(arena); missing > most) {
-    uint64_t all = 0;
-    std::vector<const Chunk*> counted;
-    for (const Operand& operand : operands) {
-      const Chunk& chunk = arena.ChunkOf(reinterpret_cast<uint64_t>(operand.address));
-      if (std::ranges::find(counted, &chunk) != counted.end()) continue;
-      counted.push_back(&chunk);
-      all += chunk.bytes();
-    }
-    if (all > most) {
-      std::erase_if(watch.wanted, [&](Chunk* chunk) {
-        return std::ranges::find(counted, chunk) != counted.end();
-      });
-      return absl::ResourceExhaustedError(
-          absl::StrCat(kOutOfMemoryOpening, "what the command uses takes ", all,
-                       " bytes of the device at once, of which the session can have ", most));
-    }
-  }
+  RETURN_IF_ERROR(CheckFits(arena, operands));
   return false;
+}
+
+absl::Status Residency::CheckFits(Arena& arena, std::span<const Operand> operands) const {
+  std::vector<const Chunk*> chunks;
+  for (const Operand& operand : operands)
+    chunks.push_back(&arena.ChunkOf(reinterpret_cast<uint64_t>(operand.address)));
+  std::ranges::sort(chunks);
+  const auto again = std::ranges::unique(chunks);
+  chunks.erase(again.begin(), again.end());
+  uint64_t all = 0;
+  for (const Chunk* const chunk : chunks) all += chunk->bytes();
+  const uint64_t most = MostFor(arena);
+  if (all <= most) return absl::OkStatus();
+  std::erase_if(arena.watch().wanted,
+                [&](const Chunk* chunk) { return std::ranges::binary_search(chunks, chunk); });
+  return absl::ResourceExhaustedError(
+      absl::StrCat(kOutOfMemoryOpening, "What the command uses lies in ", BytesText(all),
+                   " of device memory, which must be there at once; at most ", BytesText(most), " can be."));
 }
 
 void Residency::Expect(Arena& arena, const std::byte* address, uint64_t commands_ahead) {
@@ -243,10 +243,11 @@ void Residency::Poll(uint64_t now_ns) {
   if (!can_move()) return;
   store_.Poll();
   if (watched_ == 0) return;
-  const bool first = now_ns_ == 0 || now_ns - now_ns_ > kSecond;
-  now_ns_ = now_ns;
-  if (first) {  // nobody looked meanwhile
-    for (Arena* const arena : arenas_) arena->watch().last_work_ns = now_ns;
+  if (now_ns - std::exchange(now_ns_, now_ns) > kSecond) {  // nobody looked meanwhile
+    for (Arena* const arena : arenas_) {
+      arena->watch().last_work_ns = now_ns;
+      for (const auto& [address, chunk] : arena->chunks()) chunk->last_use_ns = now_ns;
+    }
   }
   if (!changed_ && now_ns - decided_ns_ < kDecideNs) return;
   decided_ns_ = now_ns;
@@ -342,9 +343,9 @@ bool Residency::Fetch(Arena& arena) {
 void Residency::EndWait(Arena& arena) {
   Arena::Watch& watch = arena.watch();
   watch.wanted.clear();
-  watch.waits_since_ns = 0;
-  if (watch.fetch_began_ns == 0) return;
-  const uint64_t exchange_ns = now_ns_ - std::exchange(watch.fetch_began_ns, 0);
+  if (std::exchange(watch.waits_since_ns, 0) == 0) return;
+  const uint64_t fetch_began_ns = std::exchange(watch.fetch_began_ns, 0);
+  const uint64_t exchange_ns = fetch_began_ns == 0 ? 0 : now_ns_ - fetch_began_ns;
   const bool beside = std::ranges::any_of(arenas_, [&](Arena* other) {
     return other != &arena && other->watch().is_at_work && !other->watch().is_suspended;
   });
@@ -360,9 +361,11 @@ void Residency::EndWait(Arena& arena) {
 bool Residency::IsTurnOver(const Arena& arena, const Arena& waiting) const {
   const Arena::Watch& watch = arena.watch();
   const PriorityClass priority = waiting.watch().priority;
-  if (watch.is_suspended || IsHigher(priority, watch.priority)) return true;
-  const uint64_t more = IsHigher(watch.priority, priority) ? kHigherClassTurns * watch.turn_ns : 0;
-  return now_ns_ >= watch.turn_ends_ns + more;
+  if (watch.is_suspended) return true;
+  uint64_t ends_ns = watch.turn_ends_ns;
+  if (IsHigher(priority, watch.priority)) ends_ns -= watch.turn_ns - std::min(watch.turn_ns, kMinTurnNs);
+  if (IsHigher(watch.priority, priority)) ends_ns += kHigherClassTurns * watch.turn_ns;
+  return now_ns_ >= ends_ns;
 }
 
 void Residency::Suspend(Arena& arena) {

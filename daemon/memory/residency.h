@@ -96,6 +96,9 @@ class Residency {
   uint64_t MostFor(const Arena& arena) const;
   uint64_t LargestChunk() const;
 
+  // Whether one command can use all of these at once.
+  absl::Status CheckFits(Arena& arena, std::span<const Operand> operands) const;
+
   void Decide();
   std::vector<Arena*> InOrderOfTurns() const;
   // Whether it is larger than the device, so that its own chunks take turns.

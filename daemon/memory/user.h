@@ -17,7 +17,7 @@ class User {
   // Whether the device has done the command, and what came before it in the queue.
   virtual bool HasCompleted(const Mark& mark) const = 0;
   // The last commands that were submitted and may not have ended.
-  virtual std::vector<Mark> Unfinished() const = 0;
+  virtual std::vector<Mark> Unfinished() = 0;
   // Whether it has commands to run, or the device works for it.
   virtual bool IsAtWork() const = 0;
 

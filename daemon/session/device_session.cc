@@ -411,7 +411,7 @@ bool DeviceSession::HasCompleted(const memory::Mark& mark) const {
   return completion.submitted() < mark.sequence && !is_stopped;
 }
 
-std::vector<memory::Mark> DeviceSession::Unfinished() const {
+std::vector<memory::Mark> DeviceSession::Unfinished() {
   std::vector<memory::Mark> marks;
   for (uint32_t id = 0; id < wire::kMaxQueues; ++id) {
     const Queue* const queue = queues_.Find(id);

@@ -166,7 +166,7 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User {
                  std::array<uint64_t, wire::kAnswerSlots - 1> words = {});
   // For SharedMemory and Residency.
   bool HasCompleted(const memory::Mark& mark) const override;
-  std::vector<memory::Mark> Unfinished() const override;
+  std::vector<memory::Mark> Unfinished() override;
   bool IsAtWork() const override { return !reader_.empty() || announcer_.IsUnderWay(); }
   // What the next commands use, as far as they were taken: memory that has left the device comes in time.
   void LookAhead();

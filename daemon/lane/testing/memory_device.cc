@@ -8,6 +8,7 @@
 
 #include "daemon/memory/address_sanitizer.h"
 #include "proto/base/check.h"
+#include "proto/base/status_macros.h"
 
 namespace xpud::lane {
 namespace {
@@ -85,6 +86,58 @@ class MemoryDevice::Queue final : public executor::DeviceQueue {
   std::vector<std::pair<uint64_t*, uint64_t>> announcements_;
 };
 
+class MemoryDevice::Moves final : public executor::Mover {
+ public:
+  explicit Moves(MemoryDevice& device) : device_(device) {}
+
+  std::shared_ptr<executor::Move> StartLeave(executor::Chunk& chunk, executor::HostParts to,
+                                             Done done) override {
+    return Start(chunk, std::move(to), std::move(done), /*leaves=*/true);
+  }
+  std::shared_ptr<executor::Move> StartReturn(executor::Chunk& chunk, executor::HostParts from,
+                                              Done done) override {
+    return Start(chunk, std::move(from), std::move(done), /*leaves=*/false);
+  }
+  void Run() {
+    for (const std::shared_ptr<One>& move : std::exchange(moves_, {})) move->done(Do(*move));
+  }
+
+ private:
+  struct One final : executor::Move {
+    One(executor::Chunk& of, executor::HostParts at, Done then, bool goes)
+        : chunk(of), parts(std::move(at)), done(std::move(then)), leaves(goes) {}
+    bool Forget() override { return leaves && !std::exchange(forgotten, true); }
+    executor::Chunk& chunk;
+    const executor::HostParts parts;
+    const Done done;
+    const bool leaves;
+    bool forgotten = false;
+  };
+
+  std::shared_ptr<executor::Move> Start(executor::Chunk& chunk, executor::HostParts parts, Done done,
+                                        bool leaves) {
+    return moves_.emplace_back(std::make_shared<One>(chunk, std::move(parts), std::move(done), leaves));
+  }
+  absl::Status Do(const One& move) const {
+    if (move.forgotten) return absl::CancelledError("forgotten");
+    if (!device_.move_failure_.ok()) return device_.move_failure_;
+    auto& chunk = static_cast<MappedChunk&>(move.chunk);
+    if (!move.leaves) chunk.Return().IgnoreError();
+    memory::AllowAccess(chunk.address(), chunk.bytes());  // ASan has forgotten what is allocated
+    std::byte* at = chunk.address();
+    for (const executor::HostPart& part : move.parts) {
+      std::byte* const host = part.memory->address() + part.offset;
+      std::memcpy(move.leaves ? host : at, move.leaves ? at : host, part.bytes);
+      at += part.bytes;
+    }
+    if (move.leaves) chunk.Leave().IgnoreError();
+    return absl::OkStatus();
+  }
+
+  MemoryDevice& device_;
+  std::vector<std::shared_ptr<One>> moves_;
+};
+
 MemoryDevice::MemoryDevice(bool asynchronous, uint64_t total_memory) {
   properties_.name = "memory";
   properties_.kind = properties_.vendor = "cpu";
@@ -99,6 +152,22 @@ absl::StatusOr<std::unique_ptr<executor::Chunk>> MemoryDevice::AllocateChunk(uin
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   XPUD_CHECK(address != MAP_FAILED);
   return std::make_unique<MappedChunk>(address, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<executor::Chunk>> MemoryDevice::ReserveChunk(uint64_t bytes) {
+  ASSIGN_OR_RETURN(auto chunk, AllocateChunk(bytes));
+  static_cast<MappedChunk&>(*chunk).Leave().IgnoreError();
+  return chunk;
+}
+
+executor::Mover* MemoryDevice::mover() {
+  if (moves_ == nullptr) moves_ = std::make_shared<Moves>(*this);
+  return moves_.get();
+}
+
+std::vector<executor::Verdict> MemoryDevice::Poll() {
+  if (moves_ != nullptr) moves_->Run();
+  return {};
 }
 
 absl::StatusOr<std::unique_ptr<executor::HostMemory>> MemoryDevice::AllocateHost(uint64_t bytes) {

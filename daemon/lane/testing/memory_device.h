@@ -1,13 +1,17 @@
 // A device that has memory and copies, but runs no kernels: it only checks the memory of launches. It works
 // synchronously or, as an asynchronous device, reports progress when Announce is called. Memory that the pool
-// has not allocated is poisoned under ASan, so that stray copies are found. Not thread-safe.
+// has not allocated is poisoned under ASan, so that stray copies are found. Its chunks can leave. Not
+// thread-safe.
 #pragma once
 
+#include <memory>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/api/device_queue.h"
+#include "daemon/executor/api/mover.h"
 
 namespace xpud::lane {
 
@@ -25,12 +29,21 @@ class MemoryDevice final : public executor::Device {
   absl::StatusOr<uint64_t> RunHostKernel(const kernels::Launch& launch) override;
   void Forget(std::vector<const kernels::Kernel*>& kernels) override { kernels.clear(); }
 
+  // Chunks move when Poll is called, one after the other.
+  absl::StatusOr<std::unique_ptr<executor::Chunk>> ReserveChunk(uint64_t bytes) override;
+  executor::Mover* mover() override;
+  std::vector<executor::Verdict> Poll() override;
+  // The next moves fail so.
+  void FailMoves(absl::Status status) { move_failure_ = std::move(status); }
   // Reports all work done so far.
   void Announce();
 
  private:
   class Queue;
+  class Moves;
   std::set<Queue*> queues_;
+  std::shared_ptr<Moves> moves_;
+  absl::Status move_failure_;
 };
 
 }  // namespace xpud::lane

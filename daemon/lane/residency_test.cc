@@ -1,0 +1,363 @@
+// Which chunks are on a device, over a device that has only memory: contents are real, time is virtual.
+#include "daemon/memory/residency.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/lane/testing/memory_device.h"
+#include "daemon/memory/pool.h"
+
+namespace xpud::memory {
+namespace {
+
+constexpr uint64_t kMebibyte = uint64_t{1} << 20, kMillisecond = 1'000'000;
+constexpr uint64_t kDeviceBytes = 64 * kMebibyte;
+constexpr uint64_t kBlock = 15;  // MiB, in a chunk of 16 MiB: the device has room for four
+
+class ResidencyTest : public testing::Test {
+ protected:
+  // A session of a tenant of its own. It computes at once.
+  class Program final : public User {
+   public:
+    Program(ResidencyTest& test, uint32_t uid) : test_(test), tenant_{uid, ""} {
+      account_ = &test.pool_->Open(tenant_, &credit_, &claim_);
+      account_->arena->AddUser(*this);
+    }
+    ~Program() {
+      for (const Block& block : blocks_) test_.pool_->Free(block);
+      account_->arena->RemoveUser(*this);
+      test_.pool_->Close(*account_);
+    }
+    Program(const Program&) = delete;
+    Program& operator=(const Program&) = delete;
+
+    absl::Status Allocate(uint64_t mebibytes) {
+      auto block = test_.pool_->Allocate(mebibytes * kMebibyte, *account_);
+      if (!block.ok()) return block.status();
+      blocks_.push_back(*block);
+      return absl::OkStatus();
+    }
+    void AllocateAll(int count, uint64_t mebibytes) {
+      for (int i = 0; i < count; ++i) ASSERT_TRUE(Allocate(mebibytes).ok()) << i;
+    }
+    // Whether a command that uses this block may run.
+    absl::StatusOr<bool> Hold(size_t i, bool writes) {
+      if (!arena().is_watched()) return true;
+      const Residency::Operand operand{blocks_[i].address, writes};
+      auto held = test_.pool_->residency().Hold(arena(), *this, {0, sequence_ + 1}, {&operand, 1});
+      if (held.ok() && *held) ++sequence_;
+      return held;
+    }
+    // Waits until the command has run. Returns after how long.
+    uint64_t Await(size_t i, bool writes) {
+      at_work_ = true;
+      const uint64_t began = test_.now_ns_;
+      for (;;) {
+        const auto held = Hold(i, writes);
+        EXPECT_TRUE(held.ok()) << held.status();
+        if (!held.ok() || *held) break;
+        EXPECT_LT(test_.now_ns_ - began, 60'000 * kMillisecond) << "it waits for ever";
+        if (test_.now_ns_ - began >= 60'000 * kMillisecond) break;
+        test_.Pass();
+      }
+      return test_.now_ns_ - began;
+    }
+    uint64_t Write(size_t i, int value) {
+      const uint64_t waited = Await(i, /*writes=*/true);
+      std::memset(blocks_[i].address, value, blocks_[i].bytes);
+      return waited;
+    }
+    void ExpectHas(size_t i, int value) {
+      Await(i, /*writes=*/false);
+      const auto* const bytes = reinterpret_cast<const unsigned char*>(blocks_[i].address);
+      for (uint64_t at = 0; at < blocks_[i].bytes; at += 4096) ASSERT_EQ(bytes[at], value) << i << " at " << at;
+    }
+    void Free(size_t i) {
+      test_.pool_->Free(blocks_[i]);
+      blocks_.erase(blocks_.begin() + static_cast<ptrdiff_t>(i));
+    }
+    void Rest() { at_work_ = false; }
+    Arena& arena() { return *account_->arena; }
+    const Block& block(size_t i) const { return blocks_[i]; }
+    const Tenant& tenant() const { return tenant_; }
+
+    bool HasCompleted(const Mark& mark) const override { return mark.sequence <= sequence_ - unfinished_; }
+    std::vector<Mark> Unfinished() override {
+      if (unfinished_ == 0) return {};
+      return {{0, sequence_}};
+    }
+    bool IsAtWork() const override { return at_work_; }
+    uint64_t sequence_ = 0, unfinished_ = 0;
+    bool at_work_ = false;
+
+   private:
+    ResidencyTest& test_;
+    const Tenant tenant_;
+    std::atomic<uint64_t> credit_{0}, claim_{0};
+    Ledger::Account* account_;
+    std::vector<Block> blocks_;
+  };
+
+  void SetUp() override { Make(1024 * kMebibyte); }
+  void Make(uint64_t host_bytes) {
+    pool_ = std::make_unique<Pool>(device_, 0, Residency::Options{.host_limit = host_bytes});
+  }
+  // A tenth of a millisecond, in which moves end.
+  void Pass() {
+    now_ns_ += kMillisecond / 10;
+    device_.Poll();
+    pool_->residency().Poll(now_ns_);
+  }
+  void PassFor(uint64_t milliseconds) {
+    for (const uint64_t until = now_ns_ + milliseconds * kMillisecond; now_ns_ < until;) Pass();
+  }
+
+  lane::MemoryDevice device_{/*asynchronous=*/false, kDeviceBytes};
+  std::unique_ptr<Pool> pool_;
+  uint64_t now_ns_ = 1'000'000 * kMillisecond;
+};
+
+TEST_F(ResidencyTest, NothingIsWatchedWhileAllFits) {
+  Program a(*this, 1), b(*this, 2);
+  a.AllocateAll(2, kBlock);
+  b.AllocateAll(1, kBlock);
+  PassFor(20);
+  EXPECT_FALSE(a.arena().is_watched());
+  EXPECT_FALSE(pool_->residency().is_under_way());
+  EXPECT_EQ(pool_->residency().store().taken_bytes(), 0u);
+}
+
+// A tenant alone gets out-of-memory where it allocates, as it does without any host memory.
+TEST_F(ResidencyTest, TenantAloneHasWhatTheDeviceHas) {
+  Program a(*this, 1);
+  a.AllocateAll(4, kBlock);
+  EXPECT_TRUE(absl::IsResourceExhausted(a.Allocate(kBlock)));
+  EXPECT_FALSE(a.arena().is_watched());
+}
+
+TEST_F(ResidencyTest, IdleTenantsMemoryLeavesAndComesBackWithItsContents) {
+  Program a(*this, 1), b(*this, 2);
+  a.AllocateAll(3, kBlock);
+  for (size_t i = 0; i < 3; ++i) a.Write(i, static_cast<int>(i) + 1);
+  a.Rest();
+  b.AllocateAll(3, kBlock);
+  for (size_t i = 0; i < 3; ++i) b.Write(i, static_cast<int>(i) + 101);
+  EXPECT_LT(a.arena().on_device(), a.arena().chunk_bytes());
+  EXPECT_EQ(b.arena().on_device(), b.arena().chunk_bytes());
+  for (size_t i = 0; i < 3; ++i) b.ExpectHas(i, static_cast<int>(i) + 101);
+  b.Rest();
+  PassFor(200);
+  for (size_t i = 0; i < 3; ++i) a.ExpectHas(i, static_cast<int>(i) + 1);
+  EXPECT_EQ(a.arena().on_device(), a.arena().chunk_bytes());
+  EXPECT_LE(a.arena().on_device() + b.arena().on_device(), kDeviceBytes);
+}
+
+TEST_F(ResidencyTest, WhatWasNotWrittenLeavesWithoutACopy) {
+  Program a(*this, 1), b(*this, 2);
+  a.AllocateAll(3, kBlock);
+  for (size_t i = 0; i < 3; ++i) a.Write(i, 7);
+  a.Rest();
+  b.AllocateAll(3, kBlock);
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < 3; ++i) b.Write(i, round);
+    b.Rest();
+    PassFor(200);
+    for (size_t i = 0; i < 3; ++i) a.ExpectHas(i, 7);
+    // The copies in the host are spoilt: a chunk that is copied again would get its contents from the device.
+    for (const auto& [address, chunk] : a.arena().chunks()) EXPECT_EQ(chunk->changed, chunk->host.empty());
+    a.Rest();
+    PassFor(200);
+  }
+}
+
+// Neither of two that are at work starves, and their contents are right whenever they run.
+TEST_F(ResidencyTest, TenantsAtWorkTakeTurns) {
+  Program a(*this, 1), b(*this, 2), c(*this, 3);
+  uint64_t longest = 0, ran[3] = {};
+  Program* const programs[] = {&a, &b, &c};
+  for (Program* const each : programs) {
+    each->AllocateAll(2, kBlock);
+    each->at_work_ = true;
+  }
+  uint64_t last_ran[3] = {now_ns_, now_ns_, now_ns_};
+  size_t next[3] = {};
+  int written[3][2] = {};
+  const uint64_t until = now_ns_ + 2000 * kMillisecond;
+  while (now_ns_ < until) {
+    for (size_t p = 0; p < 3; ++p) {
+      const size_t i = next[p];
+      const auto held = programs[p]->Hold(i, /*writes=*/true);
+      ASSERT_TRUE(held.ok()) << held.status();
+      if (!*held) continue;
+      auto* const bytes = reinterpret_cast<unsigned char*>(programs[p]->block(i).address);
+      ASSERT_EQ(bytes[0], written[p][i]) << p << " " << i;
+      ASSERT_EQ(bytes[kBlock * kMebibyte - 1], written[p][i]) << p << " " << i;
+      written[p][i] = (written[p][i] + 1) % 251;
+      bytes[0] = bytes[kBlock * kMebibyte - 1] = static_cast<unsigned char>(written[p][i]);
+      next[p] = 1 - i;
+      ++ran[p];
+      longest = std::max(longest, now_ns_ - last_ran[p]);
+      last_ran[p] = now_ns_;
+    }
+    Pass();
+  }
+  for (const uint64_t count : ran) EXPECT_GT(count, 2000u) << "of 20000 that one alone would run";
+  EXPECT_LT(longest, 500 * kMillisecond);
+  EXPECT_GT(pool_->residency().turns(), 10u);
+  EXPECT_LT(pool_->residency().turns(), 90u) << "two at a time, a turn is at least 50 ms";
+}
+
+TEST_F(ResidencyTest, GuaranteedMemoryStays) {
+  Program a(*this, 1), b(*this, 2);
+  pool_->ledger().SetGuarantee(a.tenant(), 32 * kMebibyte);
+  a.AllocateAll(2, kBlock);
+  for (size_t i = 0; i < 2; ++i) a.Write(i, 5);
+  a.Rest();
+  PassFor(500);
+  b.AllocateAll(2, kBlock);
+  for (size_t i = 0; i < 2; ++i) b.Write(i, 6);
+  EXPECT_EQ(a.arena().on_device(), a.arena().chunk_bytes());
+  pool_->ledger().SetGuarantee(a.tenant(), 0);
+}
+
+// A claim for more than the device has: its chunks take turns, each is brought when it is needed.
+TEST_F(ResidencyTest, TenantLargerThanTheDeviceExchangesItsChunks) {
+  Program a(*this, 1);
+  pool_->ledger().SetTenantQuota(a.tenant(), 2 * kDeviceBytes);
+  a.AllocateAll(6, kBlock);
+  for (size_t i = 0; i < 6; ++i) a.Write(i, static_cast<int>(i) + 1);
+  uint64_t moved_before = 0;
+  constexpr int kRounds = 10;
+  for (int round = 0; round < kRounds; ++round) {
+    if (round == 2) moved_before = a.arena().moved().in;
+    for (size_t i = 0; i < 6; ++i) a.ExpectHas(i, static_cast<int>(i) + 1);
+  }
+  // The best that is possible: of six in a circle four are there, and two of five accesses miss.
+  const uint64_t moved = (a.arena().moved().in - moved_before) / (kRounds - 2) / kMebibyte;
+  EXPECT_LE(moved, 6 * 16 * 2 / 5 + 16);
+  EXPECT_LE(a.arena().on_device(), kDeviceBytes);
+}
+
+TEST_F(ResidencyTest, WhatNeverFitsTogetherIsRefused) {
+  Program a(*this, 1), b(*this, 2);
+  pool_->ledger().SetTenantQuota(a.tenant(), 2 * kDeviceBytes);
+  a.AllocateAll(5, kBlock);
+  a.at_work_ = true;
+  std::vector<Residency::Operand> all;
+  for (size_t i = 0; i < 5; ++i) all.push_back({a.block(i).address, false});
+  ASSERT_TRUE(a.arena().is_watched());
+  const auto held = pool_->residency().Hold(a.arena(), a, {0, 1}, all);
+  ASSERT_TRUE(absl::IsResourceExhausted(held.status()));
+  EXPECT_NE(held.status().message().find("80.00 MiB"), std::string::npos) << held.status();
+  a.ExpectHas(0, 0);  // and the next command goes on
+}
+
+TEST_F(ResidencyTest, OutOfMemoryWhereItIsAllocatedWhenTheHostIsFullToo) {
+  Make(128 * kMebibyte);
+  Program a(*this, 1), b(*this, 2), c(*this, 3);
+  a.AllocateAll(3, kBlock);
+  b.AllocateAll(2, kBlock);
+  absl::Status last;
+  int more = 0;
+  while (more < 20 && (last = c.Allocate(kBlock)).ok()) ++more;
+  EXPECT_TRUE(absl::IsResourceExhausted(last)) << last;
+  EXPECT_GT(more, 0);
+  // All that was given can be used.
+  for (Program* const each : {&a, &b}) {
+    each->Write(0, 9);
+    each->Rest();
+    PassFor(200);
+  }
+  for (int i = 0; i < more; ++i) c.Write(static_cast<size_t>(i), i);
+  for (int i = 0; i < more; ++i) c.ExpectHas(static_cast<size_t>(i), i);
+}
+
+TEST_F(ResidencyTest, WorkInFlightKeepsItsMemory) {
+  Program a(*this, 1), b(*this, 2);
+  a.AllocateAll(3, kBlock);
+  a.sequence_ = 5;
+  a.unfinished_ = 3;  // on the device since before anybody watched
+  b.AllocateAll(2, kBlock);
+  b.at_work_ = true;
+  for (int i = 0; i < 3000; ++i) {
+    ASSERT_TRUE(b.Hold(1, true).ok());
+    Pass();
+  }
+  EXPECT_EQ(a.arena().on_device(), a.arena().chunk_bytes());
+  a.unfinished_ = 0;
+  b.Write(1, 3);
+  EXPECT_LT(a.arena().on_device(), a.arena().chunk_bytes());
+}
+
+TEST_F(ResidencyTest, TenantThatEndsWhileItsMemoryMovesLeavesNothing) {
+  Program b(*this, 2);
+  for (int round = 0; round < 4; ++round) {
+    auto a = std::make_unique<Program>(*this, 1);
+    a->AllocateAll(3, kBlock);
+    a->Write(0, 1);
+    a->Rest();
+    PassFor(200);
+    if (round == 0) b.AllocateAll(3, kBlock);
+    b.at_work_ = true;
+    for (size_t i = 0; i < 3; ++i) ASSERT_TRUE(b.Hold(i, true).ok());
+    pool_->residency().Poll(now_ns_ += kMillisecond);  // moves have been started
+    a = nullptr;
+    for (size_t i = 0; i < 3; ++i) b.Write(i, 2);
+    b.Rest();
+    PassFor(200);
+  }
+  PassFor(11'000);
+  EXPECT_EQ(pool_->residency().store().used_bytes(), 0u);
+  EXPECT_FALSE(b.arena().is_watched()) << "nothing has moved for long";
+}
+
+TEST_F(ResidencyTest, MovesThatFailAreTriedAgainAndLoseNothing) {
+  Program a(*this, 1), b(*this, 2);
+  a.AllocateAll(3, kBlock);
+  for (size_t i = 0; i < 3; ++i) a.Write(i, 4);
+  a.Rest();
+  b.AllocateAll(3, kBlock);
+  b.at_work_ = true;
+  device_.FailMoves(absl::InternalError("broken"));
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_TRUE(b.Hold(2, true).ok());
+    Pass();
+  }
+  device_.FailMoves(absl::OkStatus());
+  for (size_t i = 0; i < 3; ++i) b.Write(i, 5);
+  b.Rest();
+  PassFor(200);
+  for (size_t i = 0; i < 3; ++i) a.ExpectHas(i, 4);
+}
+
+TEST_F(ResidencyTest, HigherClassKeepsItsMemoryLonger) {
+  Program low(*this, 1), high(*this, 2);
+  pool_->residency().SetClasses([&](const Tenant& tenant) {
+    return tenant == high.tenant() ? PriorityClass::kInteractive : PriorityClass::kBatch;
+  });
+  low.AllocateAll(3, kBlock);
+  high.AllocateAll(3, kBlock);
+  uint64_t ran_low = 0, ran_high = 0;
+  low.at_work_ = high.at_work_ = true;
+  for (int i = 0; i < 20'000; ++i) {
+    for (auto [program, ran] : {std::pair(&low, &ran_low), std::pair(&high, &ran_high)}) {
+      const auto held = program->Hold(*ran % 3, /*writes=*/true);
+      ASSERT_TRUE(held.ok()) << held.status();
+      if (*held) ++*ran;
+    }
+    Pass();
+  }
+  EXPECT_GT(ran_high, 4 * ran_low);
+  EXPECT_GT(ran_low, 0u) << "it gets its turn, too";
+}
+
+}  // namespace
+}  // namespace xpud::memory
