@@ -65,6 +65,12 @@ Residency::~Residency() {
 
 // ---- what there is
 
+void Residency::Remove(Arena& arena) {
+  std::erase(arenas_, &arena);
+  if (arena.is_watched()) --watched_;
+  if (served_ == &arena) served_ = nullptr;
+}
+
 void Residency::Added(Chunk& chunk) {
   if (chunk.place != Chunk::Place::kAway && !chunk.arena->is_watched()) return;
   if (!chunk.arena->is_watched()) StartWatching(*chunk.arena);
@@ -260,12 +266,14 @@ std::vector<Arena*> Residency::InOrderOfTurns() const {
   std::vector<Arena*> waiting;
   for (Arena* const arena : arenas_) {
     Arena::Watch& watch = arena->watch();
-    if (watch.wanted.empty() && !(watch.is_suspended && watch.is_at_work)) continue;
+    const bool waits = watch.waits_since_ns != 0 && (watch.is_at_work || !watch.is_suspended);
+    if (watch.wanted.empty() && !waits) continue;
     if (watch.waits_since_ns == 0) watch.waits_since_ns = now_ns_;
     waiting.push_back(arena);
   }
+  // Others may have been suspended for the one whose turn began.
   std::ranges::sort(waiting, {}, [&](const Arena* arena) {
-    return std::tuple(arena->watch().priority, arena->watch().waits_since_ns, arena->tenant());
+    return std::tuple(arena != served_, arena->watch().priority, arena->watch().waits_since_ns, arena->tenant());
   });
   return waiting;
 }
@@ -275,12 +283,13 @@ void Residency::Decide() {
   if (totals_.chunk_bytes > room_) store_.Prepare(kReadyBytes);
   const std::vector<Arena*> waiting = InOrderOfTurns();
   waiting_ = !waiting.empty();
-  bool has_turn = true;
+  served_ = nullptr;
   for (Arena* const arena : waiting) {
-    has_turn = has_turn && Fetch(*arena);
-    if (!has_turn) break;  // the others come after it
+    if (Fetch(*arena)) continue;
+    served_ = arena;  // the others come after it
+    break;
   }
-  if (has_turn) {
+  if (served_ == nullptr) {
     for (Arena* const arena : arenas_) {
       if (arena->is_watched() && arena->watch().is_at_work && Exchanges(*arena)) Fetch(*arena);
     }

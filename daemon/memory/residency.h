@@ -47,7 +47,7 @@ class Residency {
 
   // For Arena.
   void Add(Arena& arena) { arenas_.push_back(&arena); }
-  void Remove(Arena& arena) { std::erase(arenas_, &arena); }
+  void Remove(Arena& arena);
   void Added(Chunk& chunk);
   void Removed(std::unique_ptr<Chunk> chunk);
 
@@ -136,6 +136,7 @@ class Residency {
   };
   HostStore store_;
   std::vector<Arena*> arenas_;
+  const Arena* served_ = nullptr;  // whose memory comes now, before anybody else's
   std::vector<std::unique_ptr<Chunk>> ended_;  // their arenas ended while they moved
   uint64_t ended_bytes_ = 0;
   uint64_t room_;
