@@ -194,12 +194,13 @@ class LevelZeroDevice::ReservedChunk final : public Chunk {
     return ToStatus(mapped, "zeVirtualMemMap");
   }
 
-  // If that fails, the memory is still there.
+  // If that fails, the memory is still there, unless the device is lost.
   absl::Status Unmap() {
     if (memory_ == nullptr) return absl::OkStatus();
     RETURN_IF_ZE_ERROR(zeVirtualMemUnmap(device_.context_, address(), pages_));
-    zePhysicalMemDestroy(device_.context_, std::exchange(memory_, nullptr));
-    return absl::OkStatus();
+    const ze_result_t destroyed = zePhysicalMemDestroy(device_.context_, std::exchange(memory_, nullptr));
+    return destroyed == ZE_RESULT_ERROR_DEVICE_LOST ? ToStatus(destroyed, "zePhysicalMemDestroy")
+                                                    : absl::OkStatus();
   }
   absl::Status Leave() override { return OfThisProcess(Unmap()); }
   absl::Status Return() override { return OfThisProcess(device_.Fill(*this)); }

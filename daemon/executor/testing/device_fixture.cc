@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -36,7 +37,7 @@ int CountTestsWithExecutors() {
     for (int t = 0; t < suite.total_test_count(); ++t)
       if (!absl::EndsWith(suite.GetTestInfo(t)->name(), "/InProcess")) ++count;
   }
-  return count;
+  return count * std::max(GTEST_FLAG_GET(repeat), 1);
 }
 
 }  // namespace
