@@ -100,15 +100,19 @@ absl::Status MemoryMap::Exchange(uint64_t address, const Part& part, std::vector
     const absl::Status given = Give(*process, address, part);
     if (absl::IsUnavailable(given)) continue;  // it has just been lost; the next one gets what is listed
     if (!given.ok()) {
-      // An executor that cannot go back is of no use: its successor gets what is listed.
-      for (const Process& other : changed)
-        if (!Give(*other, address, listed).ok()) other->Kill();
+      for (const Process& other : changed) GiveBack(*other, address, listed);
       return given;
     }
     changed.push_back(process);
   }
   listed = part;
   return absl::OkStatus();
+}
+
+// An executor that cannot go back is of no use: its successor gets what is listed.
+void MemoryMap::GiveBack(ExecutorProcess& process, uint64_t address, const Part& part) {
+  const absl::Status given = Give(process, address, part);
+  if (!given.ok() && !absl::IsUnavailable(given)) process.Kill();
 }
 
 absl::Status MemoryMap::GiveHolders(uint64_t address, const Part& part, const MemoryHolder* except) {
