@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 
 #include "drivers/cpu/pages.h"
@@ -16,13 +15,14 @@ void* MapNothing(void* address, size_t size, int flags) {
   return mmap(address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
 }
 
-// Reserves address space of `size` at `address`. Returns OVERLAPPING_REGIONS if any of it is in use.
+// Reserves address space of `size` at `address`. Returns OVERLAPPING_REGIONS if any of it is in use, or no
+// address of programs; OUT_OF_DEVICE_MEMORY if other addresses would be refused, too.
 ze_result_t ReserveAt(void* address, size_t size) {
-  void* const range = MapNothing(address, size, MAP_FIXED_NOREPLACE);
+  void* range = MapNothing(address, size, MAP_FIXED_NOREPLACE);
   if (range == address) return ZE_RESULT_SUCCESS;
-  if (range == MAP_FAILED)  // the process has a limit of address space, or of mappings
-    return errno == ENOMEM ? ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY : ZE_RESULT_ERROR_OVERLAPPING_REGIONS;
-  munmap(range, size);  // a kernel before 4.17, or a sanitizer, treats the address as a hint
+  if (range == MAP_FAILED) range = MapNothing(nullptr, size, 0);
+  if (range == MAP_FAILED) return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+  munmap(range, size);  // or a kernel before 4.17, or a sanitizer, treated the address as a hint
   return ZE_RESULT_ERROR_OVERLAPPING_REGIONS;
 }
 
