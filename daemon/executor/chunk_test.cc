@@ -1,134 +1,110 @@
-// Chunks of the CPU device, driven in this process and in a process of its own, which is this program again.
-#include <fcntl.h>
+// Chunks whose memory leaves and returns, also while executors end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-#include <atomic>
-#include <chrono>
+#include <algorithm>
 #include <fstream>
-#include <memory>
-#include <sstream>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/api/address_space.h"
-#include "daemon/executor/api/device_queue.h"
-#include "daemon/executor/devices.h"
-#include "daemon/executor/process/executor_main.h"
+#include "daemon/executor/testing/device_fixture.h"
 
-namespace xpud::executor {
+namespace xpud::executor::testing {
 namespace {
 
+using ::testing::Each;
+
 constexpr uint64_t kBytes = AddressSpace::kChunkUnit;
-constexpr size_t kPart = 4096;  // that is written and read
-constexpr int kProcessTests = 4;
 
-// One for each test with a process: a device closes its spawner, and none can be started beside threads.
-std::vector<std::unique_ptr<process::Spawner>>& Spawners() {
-  static auto& spawners = *new std::vector<std::unique_ptr<process::Spawner>>;
-  return spawners;
-}
-
-class ChunkTest : public ::testing::TestWithParam<ExecutorKind> {
+class ChunkTest : public DeviceTest {
  protected:
-  void SetUp() override {
-    auto plan = PlanDevices(XPUD_DRIVER_PATH, "cpu", GetParam());
-    ASSERT_TRUE(plan.ok()) << plan.status();
-    DevicesOptions options;
-    options.plan = *std::move(plan);
-    options.driver_library = XPUD_DRIVER_PATH;
-    options.device = "cpu";
-    options.wake = [] {};
-    if (!InProcess()) {
-      ASSERT_FALSE(Spawners().empty()) << "kProcessTests is too small";
-      spawner_ = std::move(Spawners().back());
-      Spawners().pop_back();
-    }
-    options.spawner = spawner_.get();
-    auto devices = OpenDevices(options);
-    ASSERT_TRUE(devices.ok()) << devices.status();
-    device_ = std::move(devices->front());
-    host_ = *device_->AllocateHost(2 * kPart);
-    queue_ = *device_->CreateQueue(PriorityClass::kInteractive, 1);
-    queue_->Watch(reinterpret_cast<uint64_t*>(host_->address() + kPart));
+  std::vector<std::string> PagesOf(const Chunk& chunk) const {
+    std::vector<std::string> pages;
+    for (const pid_t pid : Drivers()) pages.push_back(PagesAt(pid, chunk));
+    return pages;
   }
-  bool InProcess() const { return GetParam() == ExecutorKind::kThread; }
-
-  // Waits for the queue's work.
-  void Finish() {
-    auto* const word = reinterpret_cast<uint64_t*>(host_->address() + kPart);
-    ASSERT_TRUE(queue_->WriteValue(host_->OnDevice(word), ++value_).ok());
-    PollUntil([&] { return std::atomic_ref<uint64_t>(*word).load() == value_; });
-    queue_->Completed(value_);  // so the next executor does not run it again
-  }
-  template <typename Reached>
-  void PollUntil(Reached&& reached) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!reached()) {
-      device_->Poll();
-      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
-    }
-  }
-  std::string Read(const Chunk& chunk) {
-    EXPECT_TRUE(queue_->Copy(host_->OnDevice(host_->address()), chunk.address(), kPart).ok());
-    Finish();
-    return std::string(reinterpret_cast<const char*>(host_->address()), kPart);
-  }
-  void Write(const Chunk& chunk, char value) {
-    const std::string bytes(kPart, value);
-    EXPECT_TRUE(queue_->Upload(chunk.address(), std::as_bytes(std::span(bytes))).ok());
-    Finish();
-  }
-  // The permissions of the first page in the process that drives the device; "" if nothing is there.
-  std::string PagesAt(const Chunk& chunk) {
-    const int pid = InProcess() ? getpid() : device_->executor(ExecutorRole::kAll).pid;
-    std::ifstream maps(absl::StrCat("/proc/", pid, "/maps"));
-    const auto address = reinterpret_cast<uint64_t>(chunk.address());
-    for (std::string line; std::getline(maps, line);) {
-      uint64_t begin = 0, end = 0;
-      char dash = 0;
-      std::string permissions;
-      std::istringstream(line) >> std::hex >> begin >> dash >> end >> permissions;
-      if (begin <= address && address < end) return permissions;
-    }
-    return "";
-  }
-
-  std::unique_ptr<process::Spawner> spawner_;  // first, so that it is destroyed last
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<HostMemory> host_;
-  std::unique_ptr<DeviceQueue> queue_;
-  uint64_t value_ = 0;
+  std::string Zero() const { return std::string(kPart, '\0'); }
+  std::string All(char value) const { return std::string(kPart, value); }
 };
+
+class ExecutorChunkTest : public ChunkTest {
+ protected:
+  ExecutorStatus Status() const { return device_->executor(ExecutorRole::kAll); }
+  void Kill() const { ASSERT_EQ(kill(Status().pid, SIGKILL), 0); }
+  void AwaitNext() {
+    PollUntil([&] { return Status().replaced == 1; });
+  }
+  // Stops the executor, and kills it once this thread waits for its answer in `ask`.
+  template <typename Ask>
+  absl::Status AskAndKill(Ask&& ask);
+};
+
+template <typename Ask>
+absl::Status ExecutorChunkTest::AskAndKill(Ask&& ask) {
+  EXPECT_EQ(kill(Status().pid, SIGSTOP), 0);
+  const auto asker = static_cast<pid_t>(syscall(SYS_gettid));
+  std::thread killer([this, asker] {
+    const std::string path = absl::StrCat("/proc/self/task/", asker, "/syscall");
+    const std::string waits = absl::StrCat(SYS_poll, " ");
+    std::string call;
+    do {
+      call.clear();
+      std::getline(std::ifstream(path), call);
+    } while (!call.empty() && !absl::StartsWith(call, waits));
+    Kill();
+  });
+  absl::Status answer = ask();
+  killer.join();
+  return answer;
+}
 
 TEST_P(ChunkTest, MemoryThatLeavesKeepsItsAddressesAndReturnsZeroed) {
   auto chunk = *device_->AllocateChunk(kBytes);
   auto other = *device_->AllocateChunk(kBytes);
   std::byte* const address = chunk->address();
-  EXPECT_EQ(PagesAt(*chunk), "rw-s");
+  EXPECT_THAT(PagesOf(*chunk), Each("rw-s"));
   Write(*chunk, 'a');
   Write(*other, 'b');
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(chunk->Leave().ok());
     EXPECT_TRUE(chunk->Leave().ok()) << "it is away";
-    EXPECT_EQ(PagesAt(*chunk), "---p") << "reserved";
+    EXPECT_THAT(PagesOf(*chunk), Each("---p")) << "reserved";
     auto meanwhile = *device_->AllocateChunk(kBytes);
     EXPECT_NE(meanwhile->address(), address);
     const absl::Status returned = chunk->Return();
     ASSERT_TRUE(returned.ok()) << returned;
     EXPECT_EQ(chunk->address(), address);
-    EXPECT_EQ(Read(*chunk), std::string(kPart, '\0'));
+    EXPECT_EQ(ReadByAll(*chunk), Zero());
     Write(*chunk, 'c');
-    EXPECT_EQ(Read(*chunk), std::string(kPart, 'c'));
+    EXPECT_EQ(ReadByAll(*chunk), All('c'));
   }
-  EXPECT_EQ(Read(*other), std::string(kPart, 'b'));
+  EXPECT_EQ(ReadByAll(*other), All('b'));
   ASSERT_TRUE(chunk->Leave().ok());
   chunk.reset();  // while it is away
   EXPECT_EQ(device_->AllocateChunk(kBytes).value()->address(), address) << "its addresses are free";
+}
+
+// Of less than a page, of pages and a part, of more than one unit of addresses.
+TEST_P(ChunkTest, SizesNeedNotBeWholePagesOrUnits) {
+  for (const uint64_t bytes : {uint64_t{1}, kPart + 1, (uint64_t{2} << 20) + 1, kBytes - 1, 2 * kBytes + 1}) {
+    auto chunk = *device_->AllocateChunk(bytes);
+    auto next = *device_->AllocateChunk(1);
+    EXPECT_EQ(chunk->bytes(), bytes);
+    EXPECT_GE(next->address(), chunk->address() + bytes);
+    ASSERT_TRUE(chunk->Leave().ok());
+    ASSERT_TRUE(chunk->Return().ok());
+    if (bytes < kPart) continue;
+    Write(*chunk, 'a');
+    EXPECT_EQ(ReadByAll(*chunk), All('a'));
+    EXPECT_EQ(ReadByAll(*next).front(), '\0');
+  }
 }
 
 TEST_P(ChunkTest, MemoryThatLeftIsThereForOthers) {
@@ -142,12 +118,11 @@ TEST_P(ChunkTest, MemoryThatLeftIsThereForOthers) {
   other->reset();
   const absl::Status returned = chunk->Return();
   EXPECT_TRUE(returned.ok()) << returned << "; a refusal leaves it away";
-  EXPECT_EQ(Read(*chunk), std::string(kPart, '\0'));
+  EXPECT_EQ(ReadByAll(*chunk), Zero());
 }
 
 // Chunks that are there keep their contents; those that are away keep their addresses.
-TEST_P(ChunkTest, NextExecutorHasWhatIsThereAndTheAddressesOfWhatIsAway) {
-  if (InProcess()) GTEST_SKIP() << "this process cannot be replaced";
+TEST_P(ExecutorChunkTest, NextExecutorHasWhatIsThereAndTheAddressesOfWhatIsAway) {
   auto there = *device_->AllocateChunk(kBytes);
   auto away = *device_->AllocateChunk(kBytes);
   auto back = *device_->AllocateChunk(kBytes);
@@ -157,49 +132,105 @@ TEST_P(ChunkTest, NextExecutorHasWhatIsThereAndTheAddressesOfWhatIsAway) {
   ASSERT_TRUE(back->Leave().ok());
   ASSERT_TRUE(back->Return().ok());
   Write(*back, 'c');
-  ASSERT_EQ(kill(device_->executor(ExecutorRole::kAll).pid, SIGKILL), 0);
-  PollUntil([&] { return device_->executor(ExecutorRole::kAll).replaced == 1; });
-  EXPECT_EQ(PagesAt(*there), "rw-s");
-  EXPECT_EQ(PagesAt(*away), "---p");
-  EXPECT_EQ(Read(*there), std::string(kPart, 'a'));
-  EXPECT_EQ(Read(*back), std::string(kPart, 'c'));
+  Kill();
+  AwaitNext();
+  EXPECT_THAT(PagesOf(*there), Each("rw-s"));
+  EXPECT_THAT(PagesOf(*away), Each("---p"));
+  EXPECT_EQ(ReadByAll(*there), All('a'));
+  EXPECT_EQ(ReadByAll(*back), All('c'));
   const absl::Status returned = away->Return();
   ASSERT_TRUE(returned.ok()) << returned;
-  EXPECT_EQ(Read(*away), std::string(kPart, '\0'));
+  EXPECT_EQ(ReadByAll(*away), Zero());
 }
 
-// What leaves or returns while there is no executor.
-TEST_P(ChunkTest, MemoryLeavesWithoutAnExecutorAndReturnsToTheNextOne) {
-  if (InProcess()) GTEST_SKIP() << "this process cannot be replaced";
+TEST_P(ExecutorChunkTest, MemoryLeavesWithoutAnExecutorAndReturnsToTheNextOne) {
   auto chunk = *device_->AllocateChunk(kBytes);
   Write(*chunk, 'a');
-  ASSERT_EQ(kill(device_->executor(ExecutorRole::kAll).pid, SIGKILL), 0);
-  PollUntil([&] { return device_->executor(ExecutorRole::kAll).lost == 1; });
+  Kill();
+  PollUntil([&] { return Status().lost == 1; });
   ASSERT_TRUE(chunk->Leave().ok());
   EXPECT_EQ(chunk->Return().code(), absl::StatusCode::kUnavailable);
-  PollUntil([&] { return device_->executor(ExecutorRole::kAll).replaced == 1; });
-  EXPECT_EQ(PagesAt(*chunk), "---p");
+  AwaitNext();
+  EXPECT_THAT(PagesOf(*chunk), Each("---p"));
   ASSERT_TRUE(chunk->Return().ok());
-  EXPECT_EQ(Read(*chunk), std::string(kPart, '\0'));
+  EXPECT_EQ(ReadByAll(*chunk), Zero());
 }
 
-INSTANTIATE_TEST_SUITE_P(On, ChunkTest, ::testing::Values(ExecutorKind::kProcess, ExecutorKind::kThread),
-                         [](const ::testing::TestParamInfo<ExecutorKind>& info) {
-                           return info.param == ExecutorKind::kThread ? "Thread" : "Process";
-                         });
+// Nobody has noticed the end.
+TEST_P(ExecutorChunkTest, RequestsToAnExecutorThatHasEndedLeaveTheChunkAway) {
+  auto chunk = *device_->AllocateChunk(kBytes);
+  Write(*chunk, 'a');
+  Kill();
+  ASSERT_TRUE(chunk->Leave().ok());
+  EXPECT_EQ(chunk->Return().code(), absl::StatusCode::kUnavailable);
+  AwaitNext();
+  EXPECT_THAT(PagesOf(*chunk), Each("---p"));
+  ASSERT_TRUE(chunk->Return().ok());
+  EXPECT_EQ(ReadByAll(*chunk), Zero());
+}
+
+TEST_P(ExecutorChunkTest, ExecutorEndsWhileMemoryLeaves) {
+  auto chunk = *device_->AllocateChunk(kBytes);
+  Write(*chunk, 'a');
+  const absl::Status left = AskAndKill([&] { return chunk->Leave(); });
+  ASSERT_TRUE(left.ok()) << left;
+  AwaitNext();
+  EXPECT_THAT(PagesOf(*chunk), Each("---p"));
+  ASSERT_TRUE(chunk->Return().ok());
+  EXPECT_EQ(ReadByAll(*chunk), Zero());
+}
+
+TEST_P(ExecutorChunkTest, ExecutorEndsWhileMemoryReturns) {
+  auto chunk = *device_->AllocateChunk(kBytes);
+  Write(*chunk, 'a');
+  ASSERT_TRUE(chunk->Leave().ok());
+  EXPECT_EQ(AskAndKill([&] { return chunk->Return(); }).code(), absl::StatusCode::kUnavailable);
+  AwaitNext();
+  EXPECT_THAT(PagesOf(*chunk), Each("---p"));
+  ASSERT_TRUE(chunk->Return().ok());
+  EXPECT_EQ(ReadByAll(*chunk), Zero());
+}
+
+// The next executor has been given what was there before, and takes over later.
+TEST_P(ExecutorChunkTest, MemoryLeavesWhileTheNextExecutorTakesOver) {
+  auto chunk = *device_->AllocateChunk(kBytes);
+  auto away = *device_->AllocateChunk(kBytes);
+  auto freed = *device_->AllocateChunk(kBytes);
+  Write(*chunk, 'a');
+  ASSERT_TRUE(away->Leave().ok());
+  const std::vector<pid_t> had = Drivers();
+  Kill();
+  PollUntil([&] { return Status().lost == 1; });
+  // Chunks are given in the order of their addresses.
+  const auto is_given = [&] {
+    return std::ranges::any_of(OtherProcesses(), [&](pid_t pid) {
+      return std::ranges::find(had, pid) == had.end() && PagesAt(pid, *freed) == "rw-s";
+    });
+  };
+  while (!is_given()) std::this_thread::yield();
+  ASSERT_TRUE(chunk->Leave().ok());
+  std::byte* const address = freed->address();
+  freed.reset();
+  AwaitNext();
+  EXPECT_THAT(PagesOf(*chunk), Each("---p"));
+  EXPECT_THAT(PagesOf(*away), Each("---p"));
+  auto other = *device_->AllocateChunk(2);
+  EXPECT_EQ(other->address(), address);
+  for (Chunk* const returning : {chunk.get(), away.get()}) {
+    ASSERT_TRUE(returning->Return().ok());
+    EXPECT_EQ(ReadByAll(*returning), Zero());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Device, ChunkTest,
+                         ::testing::Values(Driven::kInProcess, Driven::kByExecutor, Driven::kByTwoExecutors),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Device, ExecutorChunkTest,
+                         ::testing::Values(Driven::kByExecutor, Driven::kByTwoExecutors), NameOf);
 
 }  // namespace
-}  // namespace xpud::executor
+}  // namespace xpud::executor::testing
 
 int main(int argc, char** argv) {
-  namespace process = xpud::executor::process;
-  if (const auto serve = process::ServeArguments::FromArgv({argv, static_cast<size_t>(argc)}))
-    process::ServeDevice(*serve);
-  for (int i = 0; i < xpud::executor::kProcessTests; ++i) {
-    auto started = process::Spawner::Start({.driver_library = XPUD_DRIVER_PATH, .confine = ""}, [] {});
-    if (!started.ok()) return 1;
-    xpud::executor::Spawners().push_back(*std::move(started));
-  }
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  return xpud::executor::testing::RunDeviceTests(argc, argv, XPUD_DRIVER_PATH);
 }

@@ -55,7 +55,7 @@ absl::Status AddLevelZeroDevices(const DevicesOptions& options, DeviceList& devi
                                                       .asynchronous = options.asynchronous}));
   for (auto& device : opened) {
     device->SetWake(options.wake);
-    RETURN_IF_ERROR(device->UseAddressesOf(static_cast<uint32_t>(devices.size())));
+    RETURN_IF_ERROR(device->ChooseAddresses());
     devices.push_back(std::move(device));
   }
   return absl::OkStatus();

@@ -15,13 +15,15 @@ void* MapNothing(void* address, size_t size, int flags) {
   return mmap(address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
 }
 
-// Reserves address space of `size` at `address`. Returns null if any of it is in use.
-std::byte* ReserveAt(void* address, size_t size) {
-  void* const range = MapNothing(address, size, MAP_FIXED_NOREPLACE);
-  if (range == MAP_FAILED) return nullptr;
-  if (range == address) return static_cast<std::byte*>(range);
-  munmap(range, size);  // a kernel before 4.17, or a sanitizer, treats the address as a hint
-  return nullptr;
+// Reserves address space of `size` at `address`. Returns OVERLAPPING_REGIONS if any of it is in use, or no
+// address of programs; OUT_OF_DEVICE_MEMORY if other addresses would be refused, too.
+ze_result_t ReserveAt(void* address, size_t size) {
+  void* range = MapNothing(address, size, MAP_FIXED_NOREPLACE);
+  if (range == address) return ZE_RESULT_SUCCESS;
+  if (range == MAP_FAILED) range = MapNothing(nullptr, size, 0);
+  if (range == MAP_FAILED) return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+  munmap(range, size);  // or a kernel before 4.17, or a sanitizer, treated the address as a hint
+  return ZE_RESULT_ERROR_OVERLAPPING_REGIONS;
 }
 
 // Reserves address space of `size` at a multiple of `alignment`. Returns null if there is none.
@@ -46,11 +48,13 @@ int Protection(ze_memory_access_attribute_t access) {
 
 ze_result_t CpuAddressRange::Reserve(size_t size, size_t alignment, void* start,
                                      std::unique_ptr<CpuAddressRange>& range) {
-  const bool placed = start != nullptr;
-  std::byte* const base =
-      placed ? ReserveAt(start, size) : ReserveAnywhere(size, std::max(alignment, PageSizeOf(size)));
-  if (base == nullptr)
-    return placed ? ZE_RESULT_ERROR_OVERLAPPING_REGIONS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+  auto* base = static_cast<std::byte*>(start);
+  if (start == nullptr) {
+    base = ReserveAnywhere(size, std::max(alignment, PageSizeOf(size)));
+    if (base == nullptr) return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+  } else if (const ze_result_t result = ReserveAt(start, size); result != ZE_RESULT_SUCCESS) {
+    return result;
+  }
   range.reset(new CpuAddressRange(base, size));
   return ZE_RESULT_SUCCESS;
 }

@@ -1,6 +1,7 @@
 // Reserved addresses and physical memory through Debian's loader.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -184,6 +185,19 @@ TEST_P(VirtualMemoryTest, PlaceThatTheProcessUsesIsRefused) {
   EXPECT_EQ(static_cast<const uint8_t*>(mine)[4095], 9);
   ASSERT_EQ(munmap(mine, 4096), 0);
   EXPECT_EQ(ReserveAt(kPlaceForDevice, kUnit), ZE_RESULT_SUCCESS);
+}
+
+// It is not taken for a place that is in use: another place would not help.
+TEST_P(VirtualMemoryTest, ProcessWithoutAddressSpaceIsOutOfMemory) {
+  if (!IsCpu()) GTEST_SKIP() << "CUDA reserves addresses of its own at any time";
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit none{1, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &none), 0);
+  const ze_result_t result = ReserveAt(kPlaceForDevice, XPUD_MEM_ADDRESS_UNIT);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_EQ(result, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
+  EXPECT_EQ(ReserveAt(kPlaceForDevice, XPUD_MEM_ADDRESS_UNIT), ZE_RESULT_SUCCESS);
 }
 
 TEST_P(VirtualMemoryTest, OtherMemoryAtTheSameAddressIsZeroAndTheOldComesBack) {

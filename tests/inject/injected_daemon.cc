@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,24 +9,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <new>
 #include <utility>
 
 namespace xpud::inject {
 namespace {
-
-Plan* MakePlan(const std::string& path, const Failure& failure) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (ftruncate(fd, sizeof(Plan)) != 0) std::abort();
-  void* const mapped = mmap(nullptr, sizeof(Plan), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (mapped == MAP_FAILED) std::abort();
-  close(fd);
-  Plan* const plan = new (mapped) Plan{};
-  plan->fails = failure.call;
-  plan->result = static_cast<uint32_t>(failure.result);
-  plan->sticks = failure.sticks ? 1 : 0;
-  return plan;
-}
 
 std::filesystem::path Beside(const std::string& name) {
   return std::filesystem::path(e2e::DaemonBinary()).replace_filename(name);
@@ -37,7 +22,7 @@ std::filesystem::path Beside(const std::string& name) {
 
 InjectedDaemon::InjectedDaemon(const std::string& folder, const std::vector<std::string>& flags,
                                const Failure& failure)
-    : folder_(folder), socket_(folder + "/xpud.sock"), plan_(MakePlan(folder + "/plan", failure)) {
+    : folder_(folder), socket_(folder + "/xpud.sock"), plan_(folder + "/plan", failure) {
   int ready[2];
   if (pipe2(ready, O_CLOEXEC) != 0) std::abort();
   pid_ = fork();
@@ -66,10 +51,7 @@ void InjectedDaemon::Become(const std::vector<std::string>& flags, int ready) co
   _exit(99);
 }
 
-InjectedDaemon::~InjectedDaemon() {
-  End();
-  munmap(plan_, sizeof(Plan));
-}
+InjectedDaemon::~InjectedDaemon() { End(); }
 
 std::string InjectedDaemon::Log() const {
   std::ifstream file(folder_ + "/log");

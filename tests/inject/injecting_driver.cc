@@ -33,13 +33,18 @@ Plan& ThePlan() {
   return *plan;
 }
 
+bool ConcernsMemory(std::string_view name) {
+  return name.starts_with("zeMem") || name.starts_with("zePhysicalMem") || name.starts_with("zeVirtualMem");
+}
+
 // Returns the result to give instead of making the call; SUCCESS: make the call.
 ze_result_t ResultOf(const char* name) {
   Plan& plan = ThePlan();
-  const uint64_t number = plan.calls.fetch_add(1) + 1;
+  const bool counts = plan.memory == 0 || ConcernsMemory(name);
+  const uint64_t number = counts ? plan.calls.fetch_add(1) + 1 : 0;
   const auto result = static_cast<ze_result_t>(plan.result.load());
   if (plan.failed_in == static_cast<uint32_t>(getpid())) return plan.sticks != 0 ? result : ZE_RESULT_SUCCESS;
-  if (plan.failed_in != 0 || number != plan.fails) return ZE_RESULT_SUCCESS;
+  if (plan.failed_in != 0 || number == 0 || number != plan.fails) return ZE_RESULT_SUCCESS;
   std::snprintf(plan.failed_call, sizeof(plan.failed_call), "%s", name);
   plan.failed_in = static_cast<uint32_t>(getpid());
   return result;
@@ -167,6 +172,8 @@ XPUD_INJECT_TABLE(zeGetVirtualMemProcAddrTable, ze_virtual_mem_dditable_t) {
   XPUD_WRAP(zeVirtualMemQueryPageSize, pfnQueryPageSize);
   XPUD_WRAP(zeVirtualMemMap, pfnMap);
   XPUD_WRAP(zeVirtualMemUnmap, pfnUnmap);
+  XPUD_WRAP(zeVirtualMemSetAccessAttribute, pfnSetAccessAttribute);
+  XPUD_WRAP(zeVirtualMemGetAccessAttribute, pfnGetAccessAttribute);
 }
 XPUD_INJECT_TABLE(zeGetPhysicalMemProcAddrTable, ze_physical_mem_dditable_t) {
   XPUD_WRAP(zePhysicalMemCreate, pfnCreate);

@@ -14,6 +14,7 @@ struct Plan {
   std::atomic<uint64_t> fails;   // the number of the call that fails, from 1; 0: none
   std::atomic<uint32_t> result;  // a ze_result_t
   std::atomic<uint32_t> sticks;  // 1: all later calls of that process fail too
+  std::atomic<uint32_t> memory;  // 1: only calls that concern memory are counted
   // Written by the driver.
   std::atomic<uint64_t> calls;
   std::atomic<uint32_t> failed_in;  // pid of the process in which it failed; 0: not yet

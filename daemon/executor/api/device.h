@@ -50,8 +50,8 @@ class Chunk {
   std::byte* address() const { return address_; }  // in the device's address space
   uint64_t bytes() const { return bytes_; }
 
-  // Gives the memory and its contents back. Nothing else gets the addresses. Does nothing if it is away.
-  // Unimplemented: the driver has no virtual memory.
+  // Gives the memory and its contents back. Nothing else gets the addresses. Does nothing if it is away. If
+  // that fails, the memory is still there. Unimplemented: the driver has no virtual memory.
   virtual absl::Status Leave() = 0;
   // Allocates memory at the same addresses. It is zero. If that fails, as AllocateChunk does, the chunk is
   // still away. REQUIRES: it is away.

@@ -183,8 +183,9 @@ class LevelZeroDevice::ReservedChunk final : public Chunk {
   // The chunk's destructor returns this address to the device's address space.
   void Own(uint64_t taken) { taken_ = taken; }
 
-  // Maps memory that the chain of a ze_physical_mem_desc_t describes. REQUIRES: it is away.
+  // Maps memory that the chain of a ze_physical_mem_desc_t describes, in place of what is there.
   absl::Status Map(const void* chain) {
+    RETURN_IF_ERROR(Unmap());
     ze_physical_mem_desc_t desc = {ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, chain, 0, pages_};
     RETURN_IF_ZE_ERROR(zePhysicalMemCreate(device_.context_, device_.device_, &desc, &memory_));
     const ze_result_t mapped = zeVirtualMemMap(device_.context_, address(), pages_, memory_, 0,
@@ -193,12 +194,15 @@ class LevelZeroDevice::ReservedChunk final : public Chunk {
     return ToStatus(mapped, "zeVirtualMemMap");
   }
 
-  absl::Status Leave() override {
+  // If that fails, the memory is still there, unless the device is lost.
+  absl::Status Unmap() {
     if (memory_ == nullptr) return absl::OkStatus();
     RETURN_IF_ZE_ERROR(zeVirtualMemUnmap(device_.context_, address(), pages_));
-    RETURN_IF_ZE_ERROR(zePhysicalMemDestroy(device_.context_, std::exchange(memory_, nullptr)));
-    return absl::OkStatus();
+    const ze_result_t destroyed = zePhysicalMemDestroy(device_.context_, std::exchange(memory_, nullptr));
+    return destroyed == ZE_RESULT_ERROR_DEVICE_LOST ? ToStatus(destroyed, "zePhysicalMemDestroy")
+                                                    : absl::OkStatus();
   }
+  absl::Status Leave() override { return OfThisProcess(Unmap()); }
   absl::Status Return() override { return OfThisProcess(device_.Fill(*this)); }
 
  private:
@@ -380,9 +384,9 @@ absl::Status LevelZeroDevice::FindVirtualMemory() {
   return absl::OkStatus();
 }
 
-absl::Status LevelZeroDevice::UseAddressesOf(uint32_t number) {
+absl::Status LevelZeroDevice::ChooseAddresses() {
   if (!virtual_memory_) return absl::OkStatus();
-  ASSIGN_OR_RETURN(addresses_, AddressSpace::ForChunks(number));
+  ASSIGN_OR_RETURN(addresses_, AddressSpace::ForChunks());
   return absl::OkStatus();
 }
 
@@ -437,7 +441,7 @@ absl::Status LevelZeroDevice::Fill(ReservedChunk& chunk) const {
   RETURN_IF_ERROR(chunk.Map(exports_ ? &kExported : nullptr));
   if (functions_.write_value != nullptr) return absl::OkStatus();
   absl::Status cleared = Clear(chunk);
-  if (!cleared.ok()) chunk.Leave().IgnoreError();
+  if (!cleared.ok()) chunk.Unmap().IgnoreError();
   return cleared;
 }
 
@@ -500,9 +504,10 @@ absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::ReserveChunkAt(void* add
 
 absl::Status LevelZeroDevice::ReturnNew(Chunk& chunk, UniqueFd& fd) {
   if (!virtual_memory_) return CannotMove();
-  RETURN_IF_ERROR(static_cast<ReservedChunk&>(chunk).Map(&kExported));
+  auto& reserved = static_cast<ReservedChunk&>(chunk);
+  RETURN_IF_ERROR(reserved.Map(&kExported));
   absl::Status exported = ExportChunk(chunk, fd);
-  if (!exported.ok()) chunk.Leave().IgnoreError();
+  if (!exported.ok()) reserved.Unmap().IgnoreError();
   return exported;
 }
 
@@ -510,6 +515,11 @@ absl::Status LevelZeroDevice::ReturnImported(Chunk& chunk, const UniqueFd& fd) {
   if (!virtual_memory_) return CannotMove();
   const ze_external_memory_import_fd_t imported = ImportOf(fd);
   return static_cast<ReservedChunk&>(chunk).Map(&imported);
+}
+
+absl::Status LevelZeroDevice::TakeAway(Chunk& chunk) {
+  if (!virtual_memory_) return CannotMove();
+  return static_cast<ReservedChunk&>(chunk).Unmap();
 }
 
 absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::AllocateHost(uint64_t bytes) {

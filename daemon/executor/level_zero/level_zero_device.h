@@ -42,9 +42,9 @@ class LevelZeroDevice final : public Device {
   std::vector<Verdict> Poll() override;
   // Sets a function that is called on any thread when Poll has something to do. Call before StartImport.
   void SetWake(std::function<void()> wake);
-  // AllocateChunk takes its addresses from those of the daemon's device of this number, if the driver has
-  // virtual memory. Call before AllocateChunk.
-  absl::Status UseAddressesOf(uint32_t number);
+  // AllocateChunk chooses addresses for its chunks from here on, if the driver has virtual memory. In the
+  // daemon's process only; an executor gets the addresses.
+  absl::Status ChooseAddresses();
   // `owner`: the session that is closed if the list's work takes the device down.
   absl::StatusOr<std::unique_ptr<LevelZeroQueue>> CreateList(PriorityClass priority, uint64_t owner = 0);
   // Opens the same device once more, for another thread.
@@ -58,9 +58,12 @@ class LevelZeroDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Chunk>> ImportChunkAt(void* address, uint64_t bytes, const UniqueFd& fd);
   // Keeps addresses for memory that ReturnNew or ReturnImported brings.
   absl::StatusOr<std::unique_ptr<Chunk>> ReserveChunkAt(void* address, uint64_t bytes);
-  // Bring memory, as AllocateChunkAt and ImportChunkAt do, to a chunk of this device that is away.
+  // Bring memory, as AllocateChunkAt and ImportChunkAt do, to a chunk of this device, in place of what it
+  // has.
   absl::Status ReturnNew(Chunk& chunk, UniqueFd& fd);
   absl::Status ReturnImported(Chunk& chunk, const UniqueFd& fd);
+  // As Chunk::Leave. Unavailable: the device is lost.
+  absl::Status TakeAway(Chunk& chunk);
   // Whether queues can record commands.
   bool records() const { return functions_.begin_capture != nullptr; }
   // Whether the driver says when work ran; see proto/base/ze_ext.h. One device of the process at a time.
@@ -144,7 +147,7 @@ class LevelZeroDevice final : public Device {
   bool takes_pageable_ = false;            // see xpud_back_end_t
   bool exports_ = false;                   // memory, as an fd
   bool virtual_memory_ = false;            // the driver has it
-  std::optional<AddressSpace> addresses_;  // see UseAddressesOf
+  std::optional<AddressSpace> addresses_;  // see ChooseAddresses
   std::vector<LoadedKernel> kernels_;      // by Kernel::index
   std::vector<LoadedModule> modules_;
   std::vector<LevelZeroQueue*> queues_;

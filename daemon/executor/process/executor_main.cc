@@ -119,7 +119,7 @@ class MemoryServer {
 
   absl::Status Reserve(const Request& request) {
     const auto found = chunks_.find(request.address);
-    if (found != chunks_.end()) return found->second->Leave();
+    if (found != chunks_.end()) return device_.TakeAway(*found->second);
     ASSIGN_OR_RETURN(auto chunk, device_.ReserveChunkAt(Pointer(request), request.bytes));
     chunks_[request.address] = std::move(chunk);
     return absl::OkStatus();

@@ -36,11 +36,13 @@ class ExecutorProcess {
   uint32_t devices() const { return devices_; }
   std::span<PrivateRing> rings() { return rings_; }  // REQUIRES: the lane's thread
 
-  // Requests for the executor's memory. `fd` is sent along; the result may hold an fd.
+  // Requests for the executor's memory. `fd` is sent along; the result may hold an fd. Those for device
+  // memory exchange what an earlier one for the same size brought to the address. If that fails, nothing is
+  // there.
   absl::StatusOr<UniqueFd> Allocate(uint64_t address, uint64_t bytes);
   absl::Status Import(uint64_t address, uint64_t bytes, const UniqueFd& fd);
   absl::Status ImportHost(uint64_t address, uint64_t bytes, int fd);
-  // Keeps the addresses without memory; what is there is given back. Allocate and Import bring memory again.
+  // Keeps the addresses without memory. If that fails, the memory is still there.
   absl::Status Reserve(uint64_t address, uint64_t bytes);
   void Free(uint64_t address);
   void ReleaseHost(uint64_t address);

@@ -20,8 +20,15 @@ absl::Status MemoryHolder::Adopt(Process next, const MemoryMap::Parts& had) {
     const auto found = parts.find(address);
     return found != parts.end() && found->second == part;
   };
+  // A chunk that left or returned meanwhile keeps its addresses.
+  const auto exchanges = [&](uint64_t address, const Part& part) {
+    const auto now = map_.parts().find(address);
+    return now != map_.parts().end() && part.kind == Part::Kind::kChunk && now->second.kind == part.kind &&
+           now->second.bytes == part.bytes;
+  };
   for (const auto& [address, part] : had) {
-    if (!has(map_.parts(), address, part)) MemoryMap::TakeBack(*next, address, part);
+    if (!exchanges(address, part) && !has(map_.parts(), address, part))
+      MemoryMap::TakeBack(*next, address, part);
   }
   for (const auto& [address, part] : map_.parts()) {
     if (part.kind == Part::Kind::kClient || has(had, address, part)) continue;

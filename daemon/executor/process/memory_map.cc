@@ -43,7 +43,7 @@ class MemoryMap::SharedHostMemory final : public HostMemory {
 };
 
 absl::StatusOr<std::unique_ptr<MemoryMap>> MemoryMap::Create(uint32_t device, std::function<void()> wake) {
-  ASSIGN_OR_RETURN(AddressSpace chunks, AddressSpace::ForChunks(device));
+  ASSIGN_OR_RETURN(AddressSpace chunks, AddressSpace::ForChunks());
   ASSIGN_OR_RETURN(AddressSpace hosts, AddressSpace::ForHostMemory(device));
   ASSIGN_OR_RETURN(AddressSpace clients, AddressSpace::ForClientMemory(device));
   return std::unique_ptr<MemoryMap>(
@@ -100,13 +100,19 @@ absl::Status MemoryMap::Exchange(uint64_t address, const Part& part, std::vector
     const absl::Status given = Give(*process, address, part);
     if (absl::IsUnavailable(given)) continue;  // it has just been lost; the next one gets what is listed
     if (!given.ok()) {
-      for (const Process& other : changed) Give(*other, address, listed).IgnoreError();  // as good as it was
+      for (const Process& other : changed) GiveBack(*other, address, listed);
       return given;
     }
     changed.push_back(process);
   }
   listed = part;
   return absl::OkStatus();
+}
+
+// An executor that cannot go back is of no use: its successor gets what is listed.
+void MemoryMap::GiveBack(ExecutorProcess& process, uint64_t address, const Part& part) {
+  const absl::Status given = Give(process, address, part);
+  if (!given.ok() && !absl::IsUnavailable(given)) process.Kill();
 }
 
 absl::Status MemoryMap::GiveHolders(uint64_t address, const Part& part, const MemoryHolder* except) {

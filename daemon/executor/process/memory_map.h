@@ -101,6 +101,7 @@ class MemoryMap {
   // Gives the executors a chunk in place of the one that is listed at its address, which it becomes;
   // `changed` have it. If one refuses, all get the listed one again.
   absl::Status Exchange(uint64_t address, const Part& part, std::vector<Process> changed);
+  static void GiveBack(ExecutorProcess& process, uint64_t address, const Part& part);
   // Gives it to the executors that there are; those that come later get what is in `parts_`.
   absl::Status GiveHolders(uint64_t address, const Part& part, const MemoryHolder* except);
   absl::Status AddHost(uint64_t address, uint64_t bytes, UniqueFd fd);

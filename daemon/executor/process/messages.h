@@ -100,9 +100,9 @@ struct SharedPages {
 
 enum class RequestKind : uint32_t {
   kTakeDevice,     // the first request, once; the reply describes the device
-  kAllocate,       // memory at `address`, which may be reserved; the reply has its fd
-  kImport,         // maps the fd's memory at `address`, which may be reserved
-  kReserve,        // keeps `address` without memory: that of kAllocate or kImport is given back
+  kAllocate,       // memory at `address`, in place of what is there; the reply has its fd
+  kImport,         // maps the fd's memory at `address`, in place of what is there
+  kReserve,        // keeps `address` without memory, in place of what is there
   kFree,           // frees any of them; no reply
   kImportHost,     // maps the fd at `address` for the executor and the device
   kReleaseHost,    // no reply
