@@ -15,6 +15,7 @@
 #include "daemon/memory/arena.h"
 #include "daemon/memory/block.h"
 #include "daemon/memory/ledger.h"
+#include "daemon/memory/usage.h"
 #include "daemon/tenant/tenant.h"
 
 namespace xpud::memory {
@@ -53,6 +54,8 @@ class Pool {
   }
   uint64_t chunk_bytes() const { return totals_.chunk_bytes; }
   uint64_t peak_bytes() const { return peak_; }
+  // For operators. Lacks what tenants share: see SharedMemory::AddTo.
+  DeviceMemory Usage() const;
 
  private:
   // What the account's tenant has reserved.

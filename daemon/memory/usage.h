@@ -1,11 +1,11 @@
 // What is known of a device's memory at one time, for operators. Values; bytes unless they say otherwise.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 
 #include "daemon/tenant/tenant.h"
+#include "proto/base/histogram.h"
 
 namespace xpud::memory {
 
@@ -21,12 +21,11 @@ struct TenantMemory {
   uint64_t moved_out = 0;        // chunks whose contents are in host memory or in a file
   uint64_t cached = 0;           // free in chunks that are on the device
   uint64_t shared = 0;           // memory that sessions share by reference
-  uint32_t sharers = 0;          // the most sessions that have one such memory
+  uint64_t sharers = 0;          // the most buffers of sessions that name one such memory
   uint64_t saved = 0;            // what equal contents take only once
   uint64_t copied_at_write = 0;  // bytes, since the daemon started
   MovedBytes moved;
-  // How long commands waited for memory that was moved out; see proto/base/histogram.h.
-  uint64_t stalls = 0, stalled_ns = 0;
+  Histogram stalls;  // how long commands waited for memory that was moved out
 };
 
 struct DeviceMemory {
