@@ -97,7 +97,7 @@ DeviceMemory Pool::Usage() const {
   usage.device_bytes = ledger_.capacity();
   usage.on_device = chunk_bytes();
   for (const auto& [tenant, arena] : arenas_) {
-    TenantMemory& memory = usage.tenants[tenant];
+    TenantMemory& memory = usage.tenants.try_emplace(usage.tenants.end(), tenant)->second;
     memory.holds = arena.used_bytes();
     memory.on_device = arena.chunk_bytes();
     memory.cached = arena.chunk_bytes() - arena.used_bytes();
