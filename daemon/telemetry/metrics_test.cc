@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -85,7 +86,7 @@ TEST(Metrics, SayWhereATenantsMemoryIs) {
                                                           {"moved_out_bytes_total", 16},
                                                           {"copied_at_write_bytes_total", 17},
                                                           {"stall_seconds_count", 2}})
-    EXPECT_THAT(text, HasSubstr("\nxpud_memory_" + name + labels + std::to_string(value) + "\n"));
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("\nxpud_memory_", name, labels, value, "\n")));
   EXPECT_THAT(text, HasSubstr("xpud_memory_stall_seconds_sum" + labels + "0.000006\n"));
 }
 
