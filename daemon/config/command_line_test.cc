@@ -54,6 +54,39 @@ TEST(CommandLine, PercentagesHaveTwoDecimalsAtMost) {
   }
 }
 
+TEST(CommandLine, WhatIsMovedOutHasSizesOrIsAutomatic) {
+  EXPECT_EQ(Parse({})->options().move_out, std::nullopt);
+  EXPECT_EQ(Parse({"--move-out", "auto"})->options().move_out, std::nullopt);
+  EXPECT_EQ(Parse({"--move-out", "2GiB", "--move-out", "auto"})->options().move_out, std::nullopt);
+  EXPECT_EQ(Parse({"--move-out", "64"})->options().move_out, uint64_t{64} << 20);
+  EXPECT_EQ(Parse({"--move-out", "0"})->options().move_out, 0u);
+  EXPECT_EQ(Parse({"--move-out-files", "1GiB"})->options().move_out_files, uint64_t{1} << 30);
+  EXPECT_THAT(Parse({"--move-out", "much"}).status().message(),
+              HasSubstr("'much' is not allowed; use a size with a unit, such as 16GiB or 512MiB, or auto"));
+  EXPECT_THAT(Parse({"--test-device-memory", "0"}).status().message(), HasSubstr("at least 1MiB"));
+  EXPECT_EQ(Parse({"--test-device-memory", "256MiB"})->options().test_device_memory, uint64_t{256} << 20);
+}
+
+TEST(CommandLine, FilesForWhatIsMovedOutNeedAFolder) {
+  EXPECT_THAT(std::string(Parse({"--move-out-files", "1GiB"})->Complete().status().message()),
+              HasSubstr("move-out-files: there is no folder for these files; set move-out-folder"));
+  EXPECT_TRUE(Parse({"--move-out-files", "1GiB", "--move-out-folder", "/tmp"})->Complete().ok());
+  EXPECT_TRUE(Parse({"--move-out-folder", "/tmp"})->Complete().ok());
+  EXPECT_TRUE(Parse({"--move-out-files", "0"})->Complete().ok());
+}
+
+TEST(CommandLine, SecondsHaveThreeDecimalsAtMost) {
+  EXPECT_EQ(Parse({})->options().turn_limit_ms, 10'000u);
+  EXPECT_EQ(Parse({"--turn-limit", "0.1"})->options().turn_limit_ms, 100u);
+  EXPECT_EQ(Parse({"--turn-limit", "2.125"})->options().turn_limit_ms, 2'125u);
+  EXPECT_EQ(Parse({"--turn-limit", "600"})->options().turn_limit_ms, 600'000u);
+  EXPECT_EQ(FindRow("turn-limit")->type.show(Parse({"--turn-limit", "0.25"})->options()), "0.25");
+  for (const char* wrong : {"", "0.09", "600.001", "-1", "1.0001", "nan", "inf", "5s", "1e300"}) {
+    EXPECT_THAT(Parse({"--turn-limit", wrong}).status().message(), HasSubstr("seconds from 0.1 to 600"))
+        << wrong;
+  }
+}
+
 TEST(CommandLine, UsageNamesEachOptionWithItsDefault) {
   const std::string usage = UsageText();
   for (const OptionRow& row : OptionRows()) {

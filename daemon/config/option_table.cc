@@ -102,6 +102,33 @@ std::vector<OptionRow> MakeRows() {
        .example = "8GiB",
        .live = true,
        .type = Size(&Options::host_memory_limit)},
+      {.name = "move-out",
+       .value = "SIZE",
+       .help =
+           "how much host memory may hold what is moved out of devices when they are full, of all devices "
+           "together; auto: a quarter of this machine's memory for devices with memory of their own, "
+           "nothing for those whose memory is the machine's, such as the CPU; 0: nothing is moved out",
+       .example = "64GiB",
+       .type = SizeOrAuto(&Options::move_out)},
+      {.name = "move-out-folder",
+       .value = "PATH",
+       .help = "a folder for files that hold what is moved out of devices when --move-out has no more room; "
+               "they have no names, so nothing is left when the daemon ends",
+       .fallback = "none: then a device that is full is out of memory",
+       .example = "/var/lib/xpud/moved-out",
+       .type = Text(&Options::move_out_folder, "a path")},
+      {.name = "move-out-files",
+       .value = "SIZE",
+       .help = "how much these files may hold together; auto: half of what the folder's file system has free "
+               "when the daemon starts",
+       .example = "200GiB",
+       .type = SizeOrAuto(&Options::move_out_files)},
+      {.name = "turn-limit",
+       .value = "SEC",
+       .help = "when the memory of active tenants does not fit on a device together, they take turns; the "
+               "longest time of a turn",
+       .live = true,
+       .type = Seconds(&Options::turn_limit_ms, 100, 600'000)},
       {.name = "user-clients",
        .value = "COUNT",
        .help = "how many clients of one user may be connected, of 1024 in total",
@@ -189,6 +216,12 @@ std::vector<OptionRow> MakeRows() {
        .fallback = "1",
        .where = kCommandLineOnly,
        .type = Integer(&Options::test_devices, 1, 16)},
+      {.name = "test-device-memory",
+       .value = "SIZE",
+       .help = "for tests: each device has only this much memory; a number without a unit is in MiB",
+       .fallback = "what it has",
+       .where = kCommandLineOnly,
+       .type = Size(&Options::test_device_memory, kMebibyte)},
       {.name = "background",
        .help = "detach from the caller's session",
        .where = kCommandLineOnly,
@@ -230,6 +263,35 @@ std::string PercentText(uint32_t hundredths) {
 }
 
 }  // namespace
+
+ValueType SizeOrAuto(std::optional<uint64_t> Options::* member) {
+  ValueType size = Size(member);
+  const std::string allowed = size.allowed + ", or auto";
+  return {allowed,
+          [=](Options& options, const std::string& text, Source source) {
+            options.*member = std::nullopt;
+            if (text == "auto" || size.read(options, text, source).ok()) return absl::OkStatus();
+            return NotAllowed(text, allowed);
+          },
+          [=](const Options& options) { return options.*member ? size.show(options) : "auto"; }, size.copy};
+}
+
+ValueType Seconds(uint32_t Options::* member, uint32_t least, uint32_t most) {
+  const auto shown = [](uint32_t ms) { return absl::StrCat(ms / 1e3); };
+  const std::string allowed =
+      absl::StrCat("seconds from ", shown(least), " to ", shown(most), " with at most three decimals");
+  return {allowed,
+          [=](Options& options, const std::string& text, Source) {
+            double seconds = 0;
+            if (!absl::SimpleAtod(text, &seconds)) return NotAllowed(text, allowed);
+            const double ms = std::round(seconds * 1e3);
+            const bool fits = ms >= least && ms <= most;  // not: NaN
+            if (!fits || std::abs(seconds * 1e3 - ms) > 1e-6) return NotAllowed(text, allowed);
+            options.*member = static_cast<uint32_t>(ms);
+            return absl::OkStatus();
+          },
+          [=](const Options& options) { return shown(options.*member); }, Copy(member)};
+}
 
 ValueType Percent(uint32_t Options::* member, uint32_t most) {
   const std::string allowed =

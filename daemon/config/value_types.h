@@ -74,6 +74,12 @@ ValueType Size(Number Options::* member, uint64_t least = 0) {
           Copy(member)};
 }
 
+// The same, or "auto", which is no number.
+ValueType SizeOrAuto(std::optional<uint64_t> Options::* member);
+
+// Seconds with at most three decimals, from `least` to `most` milliseconds. In milliseconds.
+ValueType Seconds(uint32_t Options::* member, uint32_t least, uint32_t most);
+
 // One of `words`; `to` and `from` convert between the word and the member's type.
 template <typename Word>
 ValueType Choice(Word Options::* member, std::span<const std::string_view> words) {

@@ -106,6 +106,7 @@ absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
     const absl::Status added = AddLevelZeroDevices(options, devices);
     if (devices.empty()) return none.ok() ? added : none;
   }
+  for (const auto& device : devices) device->LimitMemory(options.most_memory);
   return devices;
 }
 

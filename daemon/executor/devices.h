@@ -36,7 +36,8 @@ struct DevicesOptions {
   bool asynchronous = false;  // tests: treat synchronous devices of this process as asynchronous
   // Executor processes: the longest time of a command; 0: no limit.
   std::chrono::milliseconds command_limit{0};
-  bool standby = false;  // executor processes: keep a spare that has opened the device
+  uint64_t most_memory = UINT64_MAX;  // tests: no device has more bytes
+  bool standby = false;               // executor processes: keep a spare that has opened the device
   BatchExecutor batch_executor = BatchExecutor::kAuto;
   std::function<void()> wake;           // called on any thread when a device must be polled
   process::Spawner* spawner = nullptr;  // needed for executor processes; outlives the devices

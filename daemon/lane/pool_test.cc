@@ -33,6 +33,26 @@ class PoolTest : public testing::Test {
   Ledger::Account& account_ = pool_.Open(Tenant{1000, ""}, &credit_, &claim_);
 };
 
+TEST_F(PoolTest, UsageSaysWhatEachTenantHas) {
+  std::atomic<uint64_t> credit{0}, claim{0};
+  const Tenant tenant{1000, ""}, other{1001, ""};
+  Ledger::Account& others = pool_.Open(other, &credit, &claim);
+  const Block mine = Allocate(3 * kMebibyte), theirs = *pool_.Allocate(40 * kMebibyte, others);
+  const DeviceMemory usage = pool_.Usage();
+  EXPECT_EQ(usage.device_bytes, uint64_t{1} << 30);
+  EXPECT_EQ(usage.on_device, pool_.chunk_bytes());
+  ASSERT_EQ(usage.tenants.size(), 2u);
+  EXPECT_EQ(usage.tenants.at(tenant).holds, mine.bytes);
+  EXPECT_EQ(usage.tenants.at(tenant).on_device, 16 * kMebibyte);
+  EXPECT_EQ(usage.tenants.at(tenant).cached, 16 * kMebibyte - mine.bytes);
+  EXPECT_EQ(usage.tenants.at(other).holds, theirs.bytes);
+  EXPECT_EQ(usage.tenants.at(tenant).on_device + usage.tenants.at(other).on_device, usage.on_device);
+  pool_.Free(theirs);
+  pool_.Close(others);
+  EXPECT_FALSE(pool_.Usage().tenants.contains(other));
+  pool_.Free(mine);
+}
+
 // The free ranges of many small blocks are in the way of one large block. Returning their slabs once is
 // cheap, compared with the allocations that made them.
 TEST_F(PoolTest, MemoryOfManySmallBlocksServesALargeOne) {

@@ -110,6 +110,45 @@ TEST_F(SharedMemoryTest, MemoryEndsWithItsLastReference) {
   EXPECT_TRUE(shared_->tenants().empty());
 }
 
+TEST_F(SharedMemoryTest, UsageNamesTheMostUsersOfOneMemory) {
+  SharedAllocation &one = Share(a_, Allocate(a_, kMiB)), &other = Share(a_, Allocate(a_, kMiB));
+  const auto usage = [&] {
+    DeviceMemory all = pool_.Usage();
+    shared_->AddTo(all);
+    return all.tenants.at(kTenant);
+  };
+  EXPECT_EQ(usage().shared, 2 * kMiB);
+  EXPECT_EQ(usage().holds, 2 * kMiB);
+  EXPECT_EQ(usage().sharers, 1u);
+  const SharedMemory::Ticket first = Issue(one), second = Issue(one), third = Issue(other);
+  EXPECT_EQ(usage().sharers, 1u) << "nobody has taken the tickets";
+  shared_->Take(first);
+  shared_->Take(third);
+  EXPECT_EQ(usage().sharers, 2u);
+  shared_->Take(second);
+  EXPECT_EQ(usage().sharers, 3u);
+  for (int i = 0; i < 2; ++i) shared_->Drop(one);
+  EXPECT_EQ(usage().sharers, 2u) << "of the other one";
+  for (int i = 0; i < 2; ++i) shared_->Drop(other);
+  EXPECT_EQ(usage().sharers, 1u);
+  EXPECT_EQ(usage().shared, kMiB);
+  shared_->Drop(one);
+  EXPECT_EQ(usage().sharers, 0u);
+}
+
+TEST_F(SharedMemoryTest, MemoryThatOnlyATicketKeepsHasNoUser) {
+  SharedAllocation &one = Share(a_, Allocate(a_, kMiB)), &other = Share(a_, Allocate(a_, kMiB));
+  const SharedMemory::Ticket ticket = Issue(one);
+  shared_->Drop(one);
+  SharedAllocation& third = Share(a_, Allocate(a_, kMiB));
+  DeviceMemory usage = pool_.Usage();
+  shared_->AddTo(usage);
+  EXPECT_EQ(usage.tenants.at(kTenant).sharers, 1u);
+  shared_->Drop(shared_->Take(ticket));
+  shared_->Drop(other);
+  shared_->Drop(third);
+}
+
 TEST_F(SharedMemoryTest, TicketsAreOfOneTenant) {
   Buffer& buffer = Allocate(a_, kMiB);
   SharedAllocation& allocation = Share(a_, buffer);

@@ -142,6 +142,7 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
                                       .device = options.device,
                                       .asynchronous = options.asynchronous,
                                       .command_limit = std::chrono::milliseconds(options.command_limit_ms),
+                                      .most_memory = options.test_device_memory.value_or(UINT64_MAX),
                                       .standby = options.standby_executor,
                                       .batch_executor = options.batch_executor,
                                       .wake = wake,

@@ -101,6 +101,19 @@ absl::Status Pool::GiveCredit(Ledger::Account& account, uint64_t more, uint64_t 
   return absl::OkStatus();
 }
 
+DeviceMemory Pool::Usage() const {
+  DeviceMemory usage;
+  usage.device_bytes = ledger_.capacity();
+  usage.on_device = chunk_bytes();
+  for (const auto& [tenant, arena] : arenas_) {
+    TenantMemory& memory = usage.tenants.try_emplace(usage.tenants.end(), tenant)->second;
+    memory.holds = arena.used_bytes();
+    memory.on_device = arena.chunk_bytes();
+    memory.cached = arena.chunk_bytes() - arena.used_bytes();
+  }
+  return usage;
+}
+
 absl::StatusOr<Block> Pool::Allocate(uint64_t bytes, Ledger::Account& account) {
   if (bytes > ledger_.capacity()) return Exhausted(account, bytes);
   const uint64_t rounded = RoundSize(bytes),

@@ -16,6 +16,7 @@
 #include "daemon/memory/block.h"
 #include "daemon/memory/ledger.h"
 #include "daemon/memory/residency.h"
+#include "daemon/memory/usage.h"
 #include "daemon/tenant/tenant.h"
 
 namespace xpud::memory {
@@ -56,6 +57,8 @@ class Pool {
   uint64_t chunk_bytes() const { return totals_.chunk_bytes; }
   Residency& residency() { return residency_; }
   uint64_t peak_bytes() const { return peak_; }
+  // For operators. Lacks what tenants share: see SharedMemory::AddTo.
+  DeviceMemory Usage() const;
 
  private:
   // What the account's tenant has reserved.

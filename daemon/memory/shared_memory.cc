@@ -26,6 +26,26 @@ SharedMemory::~SharedMemory() {
   }
 }
 
+void SharedMemory::Count(SharedAllocation& allocation, int references, int tickets) {
+  std::map<uint64_t, uint64_t>& by_users = allocation.of->second.by_users;
+  if (allocation.references != 0) {
+    const auto before = by_users.find(allocation.users());
+    XPUD_CHECK(before != by_users.end());
+    if (--before->second == 0) by_users.erase(before);
+  }
+  allocation.references += static_cast<uint64_t>(references);
+  allocation.tickets += static_cast<uint64_t>(tickets);
+  if (allocation.references != 0) ++by_users[allocation.users()];
+}
+
+void SharedMemory::AddTo(DeviceMemory& usage) const {
+  for (const auto& [tenant, shares] : tenants_) {
+    TenantMemory& memory = usage.tenants[tenant];
+    memory.shared = shares.bytes;
+    memory.sharers = shares.by_users.rbegin()->first;
+  }
+}
+
 SharedAllocation& SharedMemory::Share(const Tenant& tenant, const Allocation& own, uint64_t bytes) {
   auto& of = *tenants_.try_emplace(tenant).first;
   TenantShares& memory = of.second;
@@ -39,8 +59,8 @@ SharedAllocation& SharedMemory::Share(const Tenant& tenant, const Allocation& ow
   shared->listed = false;
   shared->id = Random<uint64_t>();
   shared->bytes = bytes;
-  shared->references = 1;
   shared->of = &of;
+  Refer(*shared);
   ++memory.allocations;
   memory.bytes += own.block.bytes;
   allocations_.insert(shared);
@@ -49,7 +69,8 @@ SharedAllocation& SharedMemory::Share(const Tenant& tenant, const Allocation& ow
 
 void SharedMemory::Drop(SharedAllocation& allocation) {
   XPUD_CHECK(allocation.references != 0);
-  if (--allocation.references != 0) return;
+  Count(allocation, -1, 0);
+  if (allocation.references != 0) return;
   if (allocation.list != nullptr) allocation.list->Unlist(allocation);
   const auto of = tenants_.find(allocation.of->first);
   TenantShares& memory = of->second;
@@ -71,7 +92,7 @@ SharedMemory::Ticket SharedMemory::Issue(SharedAllocation& allocation, uint64_t 
   XPUD_CHECK(is_new);
   senders_.try_emplace(session, SenderTickets{&sender, {}}).first->second.tickets.insert(ticket);
   ++allocation.of->second.tickets;
-  Refer(allocation);
+  Count(allocation, 1, 1);
   return ticket;
 }
 
@@ -93,6 +114,7 @@ bool SharedMemory::IsReady(const Issued& issued) const {
 std::map<SharedMemory::Ticket, SharedMemory::Issued>::iterator SharedMemory::Remove(
     std::map<Ticket, Issued>::iterator ticket) {
   --ticket->second.allocation->of->second.tickets;
+  Count(*ticket->second.allocation, 0, -1);
   if (const auto sender = senders_.find(ticket->second.session); sender != senders_.end())
     sender->second.tickets.erase(ticket->first);
   return tickets_.erase(ticket);

@@ -24,6 +24,7 @@
 #include "daemon/memory/ledger.h"
 #include "daemon/memory/pool.h"
 #include "daemon/memory/user.h"
+#include "daemon/memory/usage.h"
 #include "daemon/tenant/tenant.h"
 
 namespace xpud::memory {
@@ -46,6 +47,7 @@ struct TenantShares {
   uint64_t allocations = 0;
   uint64_t bytes = 0;  // of the allocations' blocks
   uint64_t tickets = 0;
+  std::map<uint64_t, uint64_t> by_users;  // how many of the allocations have so many users
   // The account's words; no client reads or writes them.
   std::atomic<uint64_t> published{0}, claimed{0};
 };
@@ -56,10 +58,14 @@ struct SharedAllocation : Allocation {
   uint64_t id = 0;     // random; so that clients see that two tickets name the same memory
   uint64_t bytes = 0;  // as the client that allocated it asked for
   uint64_t references = 0;
+  uint64_t tickets = 0;  // of these
   std::map<Tenant, TenantShares>::value_type* of = nullptr;
   uint64_t poisoned_by = 0;    // the session whose errors `cause` numbers
   absl::Status error;          // of that cause
   PoisonList* list = nullptr;  // while `listed`
+
+  // Buffers, those included whose free is under way.
+  uint64_t users() const { return references - tickets; }
 };
 
 class SharedMemory {
@@ -86,7 +92,7 @@ class SharedMemory {
   // Makes memory of `tenant` shared; `own` has a block. Moves the block's charge, held and credit, from the
   // account of its session to the tenant's. The caller has its first reference.
   SharedAllocation& Share(const Tenant& tenant, const Allocation& own, uint64_t bytes);
-  static void Refer(SharedAllocation& allocation) { ++allocation.references; }
+  static void Refer(SharedAllocation& allocation) { Count(allocation, 1, 0); }
   // Gives a reference back. The last one frees the memory. REQUIRES: no queue uses it for that reference.
   void Drop(SharedAllocation& allocation);
 
@@ -122,6 +128,8 @@ class SharedMemory {
     for (SharedAllocation* const each : allocations_) visit(*each);
   }
   const std::map<Tenant, TenantShares>& tenants() const { return tenants_; }
+  // Sets what the tenants share.
+  void AddTo(DeviceMemory& usage) const;
 
  private:
   struct SenderTickets {
@@ -133,6 +141,8 @@ class SharedMemory {
     Ticket ticket;
   };
 
+  // Changes the counts of an allocation's references and, of these, tickets.
+  static void Count(SharedAllocation& allocation, int references, int tickets);
   std::map<Ticket, Issued>::iterator Remove(std::map<Ticket, Issued>::iterator ticket);
 
   Pool& pool_;

@@ -47,12 +47,12 @@ uint64_t CpuNs() {
   return ns(usage.ru_utime) + ns(usage.ru_stime);
 }
 
-// REQUIRES: the lane's thread.
 void Fill(const Histogram& histogram, v1::Histogram& out) {
   for (const uint64_t count : histogram.counts()) out.add_counts(count);
   out.set_sum_ns(histogram.sum_ns());
 }
 
+// REQUIRES: the lane's thread.
 void Fill(lane::Lane& lane, v1::Device& out) {
   const executor::DeviceProperties& properties = lane.properties();
   stream::DeviceState& state = lane.state();
@@ -119,6 +119,35 @@ void Fill(const session::Session& session, v1::Session& out) {
   out.set_nice(session.nice());
   out.set_host_memory_bytes(session.host_memories()->bytes());
   SessionCounters().CopyTo(out);
+}
+
+void Fill(uint32_t device, const memory::DeviceMemory& usage, v1::DeviceMemory& out) {
+  out.set_device(device);
+  out.set_device_bytes(usage.device_bytes);
+  out.set_on_device_bytes(usage.on_device);
+  out.set_host_bytes(usage.host_bytes);
+  out.set_host_limit_bytes(usage.host_limit);
+  out.set_file_bytes(usage.file_bytes);
+  out.set_turns(usage.turns);
+  out.set_turn_ns(usage.turn_ns);
+}
+
+void Fill(uint32_t device, const Tenant& tenant, const memory::TenantMemory& memory, v1::TenantMemory& out) {
+  out.set_device(device);
+  out.set_tenant(tenant.Text());
+  out.set_holds_bytes(memory.holds);
+  out.set_on_device_bytes(memory.on_device);
+  out.set_moved_out_bytes(memory.moved_out);
+  out.set_cached_bytes(memory.cached);
+  out.set_shared_bytes(memory.shared);
+  out.set_sharers(static_cast<uint32_t>(memory.sharers));
+  out.set_saved_bytes(memory.saved);
+  out.set_moved_in_bytes_per_s(memory.moved.in_per_s);
+  out.set_moved_out_bytes_per_s(memory.moved.out_per_s);
+  out.set_moved_in_total_bytes(memory.moved.in);
+  out.set_moved_out_total_bytes(memory.moved.out);
+  out.set_copied_at_write_bytes(memory.copied_at_write);
+  Fill(memory.stalls, *out.mutable_stalls());
 }
 
 // A session's parts on all devices.
@@ -245,7 +274,7 @@ class Control::Service final : public v1::Control::Service {
     out->set_time_ns(NowNs());
     WorkBySession work;
     AddWork(work);
-    ListSessionsInto(work, [&] { return out->add_sessions(); });
+    ListSessionsInto(work, MemoryNow(), [&] { return out->add_sessions(); });
     return grpc::Status::OK;
   }
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
@@ -260,7 +289,9 @@ class Control::Service final : public v1::Control::Service {
       Fill(sensors[index], *out->mutable_devices(static_cast<int>(index)));
     const TenantTotals tenants = TenantsNow();
     ListClaimsInto(lanes_.registry().claims().List(), tenants, [&] { return out->add_claims(); });
-    ListSessionsInto(work, [&] { return out->add_sessions(); });
+    const std::vector<memory::DeviceMemory> memory = MemoryNow();
+    ListSessionsInto(work, memory, [&] { return out->add_sessions(); });
+    ListMemoryInto(memory, *out->mutable_device_memory(), *out->mutable_tenant_memory());
     for (const auto& [name, total] : tenants.map()) {
       Fill(name, total, *out->add_tenants());
       for (const auto& [device, counters] : total.counters) {
@@ -279,6 +310,12 @@ class Control::Service final : public v1::Control::Service {
         Fill(counters.duration, *times.mutable_duration());
       }
     }
+    return grpc::Status::OK;
+  }
+  grpc::Status ListMemory(grpc::ServerContext*, const v1::ListMemoryRequest*,
+                          v1::ListMemoryResponse* out) override {
+    out->set_time_ns(NowNs());
+    ListMemoryInto(MemoryNow(), *out->mutable_devices(), *out->mutable_tenants());
     return grpc::Status::OK;
   }
   grpc::Status ListQuotas(grpc::ServerContext*, const v1::ListQuotasRequest*,
@@ -528,11 +565,39 @@ class Control::Service final : public v1::Control::Service {
       work[session.id()].Add(lane.index(), session);
     });
   }
-  void ListSessionsInto(const WorkBySession& work, absl::FunctionRef<v1::Session*()> add) {
+  // By device.
+  std::vector<memory::DeviceMemory> MemoryNow() {
+    std::vector<memory::DeviceMemory> all;
+    lanes_.VisitEach([&](lane::Lane& lane) {
+      all.push_back(lane.state().pool->Usage());
+      lane.state().shared->AddTo(all.back());
+    });
+    return all;
+  }
+  static void ListMemoryInto(std::span<const memory::DeviceMemory> memory,
+                             google::protobuf::RepeatedPtrField<v1::DeviceMemory>& devices,
+                             google::protobuf::RepeatedPtrField<v1::TenantMemory>& tenants) {
+    for (const memory::DeviceMemory& usage : memory) {
+      const auto device = static_cast<uint32_t>(devices.size());
+      Fill(device, usage, *devices.Add());
+      for (const auto& [tenant, of_tenant] : usage.tenants) Fill(device, tenant, of_tenant, *tenants.Add());
+    }
+  }
+  void ListSessionsInto(const WorkBySession& work, std::span<const memory::DeviceMemory> memory,
+                        absl::FunctionRef<v1::Session*()> add) {
     for (const auto& session : lanes_.registry().List()) {
       v1::Session& out = *add();
       Fill(*session, out);
       if (const auto found = work.find(session->id()); found != work.end()) found->second.CopyTo(out);
+      uint64_t moved_out = 0, saved = 0;
+      for (const memory::DeviceMemory& usage : memory) {
+        const auto found = usage.tenants.find(session->peer().tenant);
+        if (found == usage.tenants.end()) continue;
+        moved_out += found->second.moved_out;
+        saved += found->second.saved;
+      }
+      out.set_tenant_moved_out_bytes(moved_out);
+      out.set_tenant_saved_bytes(saved);
     }
   }
 

@@ -105,6 +105,7 @@ class UserView::Service final : public v1::Control::Service {
     RemoveOthers(*out->mutable_tenant_times());
     Renumber(*out->mutable_tenant_times());
     KeepOwnClaim(*out->mutable_claims());
+    KeepOwnMemory(*out->mutable_device_memory(), *out->mutable_tenant_memory());
     return status;
   }
   grpc::Status StartProfile(grpc::ServerContext*, const v1::StartProfileRequest* request,
@@ -141,6 +142,14 @@ class UserView::Service final : public v1::Control::Service {
     return ToGrpc(status);
   }
 
+  // What the user has, and what is known of its devices.
+  grpc::Status ListMemory(grpc::ServerContext* context, const v1::ListMemoryRequest* request,
+                          v1::ListMemoryResponse* out) override {
+    pace_.Wait();
+    const grpc::Status status = all_.ListMemory(context, request, out);
+    KeepOwnMemory(*out->mutable_devices(), *out->mutable_tenants());
+    return status;
+  }
   // The default, which may be the user's, the user's own, and those of its sessions.
   grpc::Status ListQuotas(grpc::ServerContext* context, const v1::ListQuotasRequest* request,
                           v1::ListQuotasResponse* out) override {
@@ -231,6 +240,13 @@ class UserView::Service final : public v1::Control::Service {
     Remove(field, [&](const auto& each) { return !NumberOf(each.device()); });
     for (auto& each : field) each.set_device(*NumberOf(each.device()));
   }
+  // Likewise, and sorts them.
+  template <typename Field>
+  void RenumberInOrder(Field& field) const {
+    Renumber(field);
+    std::sort(field.begin(), field.end(),
+              [](const auto& a, const auto& b) { return a.device() < b.device(); });
+  }
   // The same for messages with a field `index`.
   template <typename Field>
   void KeepOwnDevices(Field& field) const {
@@ -246,6 +262,12 @@ class UserView::Service final : public v1::Control::Service {
   template <typename Field>
   void KeepOwnClaim(Field& claims) const {
     Remove(claims, [&](const v1::Claim& claim) { return claim.key() != user_.claim; });
+  }
+  template <typename Devices, typename Tenants>
+  void KeepOwnMemory(Devices& devices, Tenants& tenants) const {
+    RemoveOthers(tenants);
+    RenumberInOrder(tenants);
+    RenumberInOrder(devices);
   }
   std::optional<uint32_t> NumberOf(uint32_t lane) const {
     const auto found = std::ranges::find(devices_, lane);

@@ -222,6 +222,49 @@ constexpr Metric<v1::Session> kOfClient[] = {
      VALUE(Session, age_ns)},
 };
 
+constexpr Metric<v1::DeviceMemory> kOfDeviceMemory[] = {
+    {{"xpud_device_moved_out_host_bytes", Type::kGauge, Scale::kOne,
+      "Host memory that holds what was moved out of the device."},
+     VALUE(DeviceMemory, host_bytes)},
+    {{"xpud_device_moved_out_host_limit_bytes", Type::kGauge, Scale::kOne,
+      "Host memory that what is moved out may take, of all devices together."},
+     VALUE(DeviceMemory, host_limit_bytes)},
+    {{"xpud_device_moved_out_file_bytes", Type::kGauge, Scale::kOne,
+      "What was moved out of the device and is in files, because the host memory has no room."},
+     VALUE(DeviceMemory, file_bytes)},
+    {{"xpud_device_memory_turns_total", Type::kCounter, Scale::kOne,
+      "Turns that tenants had because their memory does not fit together."},
+     VALUE(DeviceMemory, turns)},
+};
+
+// By device and tenant.
+constexpr Metric<v1::TenantMemory> kOfTenantMemory[] = {
+    {{"xpud_memory_on_device_bytes", Type::kGauge, Scale::kOne,
+      "Memory of the device that the tenant has, in buffers or free in its pool."},
+     VALUE(TenantMemory, on_device_bytes)},
+    {{"xpud_memory_out_bytes", Type::kGauge, Scale::kOne,
+      "The tenant's memory that is moved out, to host memory or files."},
+     VALUE(TenantMemory, moved_out_bytes)},
+    {{"xpud_memory_cached_bytes", Type::kGauge, Scale::kOne,
+      "Memory of the device that is free in the tenant's pool."},
+     VALUE(TenantMemory, cached_bytes)},
+    {{"xpud_memory_shared_bytes", Type::kGauge, Scale::kOne,
+      "Memory that the tenant's sessions share by reference; counted once."},
+     VALUE(TenantMemory, shared_bytes)},
+    {{"xpud_memory_saved_bytes", Type::kGauge, Scale::kOne,
+      "Memory that the tenant's buffers do not take because their contents are equal to others'."},
+     VALUE(TenantMemory, saved_bytes)},
+    {{"xpud_memory_moved_in_bytes_total", Type::kCounter, Scale::kOne,
+      "Bytes of the tenant that were moved to the device."},
+     VALUE(TenantMemory, moved_in_total_bytes)},
+    {{"xpud_memory_moved_out_bytes_total", Type::kCounter, Scale::kOne,
+      "Bytes of the tenant that were moved out of the device."},
+     VALUE(TenantMemory, moved_out_total_bytes)},
+    {{"xpud_memory_copied_at_write_bytes_total", Type::kCounter, Scale::kOne,
+      "Bytes that were equal to others' and were copied because the tenant wrote them."},
+     VALUE(TenantMemory, copied_at_write_bytes)},
+};
+
 constexpr Metric<v1::TenantTotal> kOfTenant[] = {
     {{"xpud_tenant_device_seconds_total", Type::kCounter, Scale::kNanoseconds,
       "Device time charged to the tenant's sessions, those that ended included."},
@@ -352,6 +395,23 @@ void WriteStalls(const v1::GetStatusResponse& snapshot, Exposition& out) {
   }
 }
 
+void WriteMemory(const v1::GetStatusResponse& snapshot, Exposition& out) {
+  std::vector<Series<v1::DeviceMemory>> devices;
+  for (const v1::DeviceMemory& device : snapshot.device_memory())
+    devices.push_back({LabelsText({{"hw_id", std::to_string(device.device())}}), &device});
+  Write<v1::DeviceMemory>(kOfDeviceMemory, devices, out);
+  const auto labels = [](const v1::TenantMemory& tenant) -> Labels {
+    return {{"hw_id", std::to_string(tenant.device())}, {"tenant", tenant.tenant()}};
+  };
+  std::vector<Series<v1::TenantMemory>> tenants;
+  for (const v1::TenantMemory& tenant : snapshot.tenant_memory())
+    tenants.push_back({LabelsText(labels(tenant)), &tenant});
+  Write<v1::TenantMemory>(kOfTenantMemory, tenants, out);
+  out.Begin({"xpud_memory_stall_seconds", Type::kHistogram, Scale::kNanoseconds,
+             "How long commands waited for the tenant's memory that was moved out."});
+  for (const v1::TenantMemory& tenant : snapshot.tenant_memory()) Write(labels(tenant), tenant.stalls(), out);
+}
+
 // Labels of operators become labels of Prometheus: "pod.name" is label_pod_name.
 std::string LabelName(const std::string& name) {
   std::string changed = "label_";
@@ -405,6 +465,7 @@ std::string MetricsText(const v1::GetStatusResponse& snapshot, Format format) {
   for (const v1::TenantTotal& tenant : snapshot.tenants())
     tenants.push_back({LabelsText({{"tenant", tenant.tenant()}}), &tenant});
   Write<v1::TenantTotal>(kOfTenant, tenants, out);
+  WriteMemory(snapshot, out);
   WriteClaims(snapshot, out);
   WriteStalls(snapshot, out);
   WriteTimes(snapshot, out);

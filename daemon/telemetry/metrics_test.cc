@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -45,6 +46,48 @@ TEST(Metrics, SayHowLongATenantWasHeldBack) {
   EXPECT_THAT(
       MetricsText(snapshot, Format::kPrometheus),
       HasSubstr("xpud_claim_held_seconds_total{hw_id=\"0\",tenant=\"claim:night\",cause=\"cap\"} 2.5"));
+}
+
+TEST(Metrics, SayWhereATenantsMemoryIs) {
+  v1::GetStatusResponse snapshot;
+  v1::DeviceMemory& device = *snapshot.add_device_memory();
+  device.set_device(1);
+  device.set_host_bytes(3);
+  device.set_host_limit_bytes(64);
+  device.set_file_bytes(4);
+  device.set_turns(5);
+  v1::TenantMemory& tenant = *snapshot.add_tenant_memory();
+  tenant.set_device(1);
+  tenant.set_tenant("claim:web");
+  tenant.set_on_device_bytes(10);
+  tenant.set_moved_out_bytes(11);
+  tenant.set_cached_bytes(12);
+  tenant.set_shared_bytes(13);
+  tenant.set_saved_bytes(14);
+  tenant.set_moved_in_total_bytes(15);
+  tenant.set_moved_out_total_bytes(16);
+  tenant.set_copied_at_write_bytes(17);
+  for (int i = 0; i < 15; ++i) tenant.mutable_stalls()->add_counts(i == 1 ? 2 : 0);  // up to 4 us
+  tenant.mutable_stalls()->set_sum_ns(6'000);
+  const std::string text = MetricsText(snapshot, Format::kPrometheus);
+  for (const char* const line : {"xpud_device_moved_out_host_bytes{hw_id=\"1\"} 3\n",
+                                 "xpud_device_moved_out_host_limit_bytes{hw_id=\"1\"} 64\n",
+                                 "xpud_device_moved_out_file_bytes{hw_id=\"1\"} 4\n",
+                                 "xpud_device_memory_turns_total{hw_id=\"1\"} 5\n"})
+    EXPECT_THAT(text, HasSubstr(std::string("\n") + line));
+  const std::string labels = R"({hw_id="1",tenant="claim:web"} )";
+  for (const auto& [name, value] :
+       std::initializer_list<std::pair<std::string, int>>{{"on_device_bytes", 10},
+                                                          {"out_bytes", 11},
+                                                          {"cached_bytes", 12},
+                                                          {"shared_bytes", 13},
+                                                          {"saved_bytes", 14},
+                                                          {"moved_in_bytes_total", 15},
+                                                          {"moved_out_bytes_total", 16},
+                                                          {"copied_at_write_bytes_total", 17},
+                                                          {"stall_seconds_count", 2}})
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("\nxpud_memory_", name, labels, value, "\n")));
+  EXPECT_THAT(text, HasSubstr("xpud_memory_stall_seconds_sum" + labels + "0.000006\n"));
 }
 
 TEST(Metrics, OfASessionCarryWhoItIs) {

@@ -147,6 +147,9 @@ absl::StatusOr<v1::ListSessionsResponse> Client::ListSessions() {
 absl::StatusOr<v1::GetVersionResponse> Client::GetVersion() {
   return Call(&v1::Control::Stub::GetVersion, v1::GetVersionRequest());
 }
+absl::StatusOr<v1::ListMemoryResponse> Client::ListMemory() {
+  return Call(&v1::Control::Stub::ListMemory, v1::ListMemoryRequest());
+}
 absl::StatusOr<v1::ListQuotasResponse> Client::ListQuotas() {
   return Call(&v1::Control::Stub::ListQuotas, v1::ListQuotasRequest());
 }

@@ -33,6 +33,7 @@ class Client {
   absl::StatusOr<v1::ListDevicesResponse> ListDevices();
   absl::StatusOr<v1::ListSessionsResponse> ListSessions();
   absl::StatusOr<v1::GetVersionResponse> GetVersion();
+  absl::StatusOr<v1::ListMemoryResponse> ListMemory();
   absl::StatusOr<v1::ListQuotasResponse> ListQuotas();
   absl::StatusOr<v1::ListQuotasResponse> SetQuota(const v1::SetQuotaRequest& request);
   absl::StatusOr<v1::Claim> CreateClaim(const v1::Claim& claim);

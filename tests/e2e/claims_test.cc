@@ -130,6 +130,13 @@ TEST_F(ClaimUsers, SeeTheirOwnClaimAndItsDevices) {
   const auto devices = client->ListDevices();
   ASSERT_EQ(devices->devices_size(), 1);
   EXPECT_EQ(devices->devices(0).index(), 0u) << "its own number, of the daemon's device 1";
+  const auto memory = client->ListMemory();
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  ASSERT_EQ(memory->devices_size(), 1);
+  EXPECT_EQ(memory->devices(0).device(), 0u);
+  ASSERT_EQ(memory->tenants_size(), 1);
+  EXPECT_EQ(memory->tenants(0).device(), 0u);
+  EXPECT_EQ(memory->tenants(0).tenant(), "claim:mine");
   const auto status = client->GetStatus();
   ASSERT_EQ(status->sessions_size(), 1);
   EXPECT_EQ(status->sessions(0).uid(), kUser);

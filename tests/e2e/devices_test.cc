@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sdk/control/client.h"
 #include "tests/e2e/daemon_process.h"
 #include "xpud/tensor.h"
 
@@ -80,6 +81,28 @@ TEST_P(Devices, MemoryIsHeldOnTheDeviceThatWasAskedFor) {
   ASSERT_TRUE(buffer.ok()) << buffer.status();
   EXPECT_EQ(session_->Memory(0).allocated_bytes, 0u);
   EXPECT_EQ(session_->Memory(1).allocated_bytes, uint64_t{1} << 20);
+}
+
+// Also that of devices with executor processes, whose drivers know nothing of it.
+TEST_P(Devices, HaveTheMemoryThatATestGivesThem) {
+  constexpr uint64_t kBytes = uint64_t{256} << 20;
+  Flags flags = GetParam();
+  flags.insert(flags.end(), {"--test-devices", "2", "--test-device-memory", "256MiB"});
+  const DaemonProcess daemon(flags);
+  const auto session = daemon.Connect();
+  auto control = control::Client::Connect(daemon.socket());
+  ASSERT_TRUE(control.ok()) << control.status();
+  const auto memory = control->ListMemory();
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  ASSERT_EQ(memory->devices_size(), 2);
+  for (uint32_t device = 0; device < kDevices; ++device) {
+    EXPECT_EQ(session->devices()[device].total_memory, kBytes);
+    EXPECT_EQ(memory->devices(static_cast<int>(device)).device(), device);
+    EXPECT_EQ(memory->devices(static_cast<int>(device)).device_bytes(), kBytes);
+    const Queue queue = session->DefaultQueue(device);
+    EXPECT_TRUE(absl::IsResourceExhausted(queue.Allocate(kBytes + 1).status()));
+    EXPECT_TRUE(queue.Allocate(kBytes / 2).ok());
+  }
 }
 
 // The second device's work begins after the first one's: an event of one is complete if a later one of the

@@ -45,7 +45,7 @@ class Hosts(unittest.TestCase):
         for daemon in self.daemons:
             self.assertIn(f"pid {daemon.pid}", self.ask("status"))
             self.assertIn(f"{daemon.address}  xpud ", self.ask("top", "--once", "--interval", "0.05"))
-        for view in ("status", "devices", "ps", "quota"):
+        for view in ("status", "devices", "ps", "quota", "memory"):
             document = json.loads(self.ask(view, "-o", "json"))
             self.assertEqual((document["schema"], [host["host"] for host in document["hosts"]]), ("xpuctl/1", self.names))
             self.assertTrue(all(host["time_ns"] > 0 for host in document["hosts"]))

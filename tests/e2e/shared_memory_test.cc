@@ -15,6 +15,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sdk/control/client.h"
 #include "tests/e2e/daemon_process.h"
 #include "tests/e2e/raw_session.h"
 #include "xpud/tensor.h"
@@ -212,6 +213,29 @@ TEST_F(SharedMemoryTest, IsChargedToTheTenantOnceAndToNoSession) {
 }
 
 // Threads that share, receive, allocate and free: both ends count alike, and nothing is left.
+TEST_F(SharedMemoryTest, IsShownToOperatorsAsOneMemoryOfItsTenant) {
+  auto client = control::Client::Connect(daemon_.socket());
+  ASSERT_TRUE(client.ok()) << client.status();
+  const auto tenant = [&] {
+    const auto list = client->ListMemory();
+    EXPECT_TRUE(list.ok() && list->tenants_size() == 1) << list.status();
+    return list.ok() && list->tenants_size() == 1 ? list->tenants(0) : v1::TenantMemory();
+  };
+  const Floats ours = Make(*sender_, kMiB, 1);
+  ASSERT_TRUE(ours.queue.Synchronize().ok());
+  EXPECT_EQ(tenant().shared_bytes(), 0u);
+  EXPECT_EQ(tenant().holds_bytes(), kMiB);
+  const Ticket ticket = *sender_->Share(ours.buffer);
+  EXPECT_EQ(tenant().sharers(), 1u);
+  Floats theirs = Attach(*receiver_, ticket);
+  EXPECT_EQ(tenant().sharers(), 2u);
+  EXPECT_EQ(tenant().shared_bytes(), kMiB);
+  EXPECT_EQ(tenant().holds_bytes(), kMiB) << "it is there once";
+  theirs.buffer.Free();
+  ASSERT_TRUE(theirs.queue.Synchronize().ok());
+  EXPECT_TRUE(Within(kSoon, [&] { return tenant().sharers() == 1; }));
+}
+
 TEST_F(SharedMemoryTest, ManyAtOnceLeaveNothing) {
   std::vector<std::thread> threads;
   std::atomic<int> failures = 0;

@@ -88,6 +88,35 @@ TEST_F(UserView, ShowsDevicesAndTheUsersOwnSessions) {
   EXPECT_EQ(ConnectAs(0)->ListSessions()->sessions_size(), 2) << "operators see all";
 }
 
+TEST_F(UserView, ShowsTheUsersOwnMemory) {
+  auto client = ConnectAs(kUser);
+  ASSERT_TRUE(client.ok()) << client.status();
+  const auto second_session = As(kUser, [&] { return daemon_->Connect("mine, too"); });
+  const Buffer buffer = *session_->DefaultQueue(0).Allocate(1 << 20);
+  const auto ticket = session_->Share(buffer);
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  const auto attached = second_session->Attach(*ticket);
+  ASSERT_TRUE(attached.ok()) << attached.status();
+  const auto memory = client->ListMemory();
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  ASSERT_EQ(memory->tenants_size(), 1);
+  EXPECT_EQ(memory->tenants(0).tenant(), "uid:61001");
+  EXPECT_GT(memory->tenants(0).on_device_bytes(), 0u);
+  EXPECT_EQ(memory->tenants(0).shared_bytes(), uint64_t{1} << 20);
+  EXPECT_EQ(memory->tenants(0).sharers(), 2u);
+  ASSERT_EQ(memory->devices_size(), client->ListDevices()->devices_size());
+  const auto status = client->GetStatus();
+  ASSERT_TRUE(status.ok()) << status.status();
+  ASSERT_EQ(status->tenant_memory_size(), 1);
+  EXPECT_EQ(status->tenant_memory(0).tenant(), "uid:61001");
+  const auto all = ConnectAs(0)->ListMemory();
+  ASSERT_EQ(all->tenants_size(), 2) << "operators see all";
+  EXPECT_EQ(all->tenants(0).on_device_bytes() + all->tenants(1).on_device_bytes(),
+            all->devices(0).on_device_bytes());
+  EXPECT_EQ(all->tenants(1).tenant(), "uid:61002");
+  EXPECT_EQ(all->tenants(1).shared_bytes(), 0u);
+}
+
 TEST_F(UserView, ProfilesTheUsersOwnSessionsBesideOperators) {
   auto client = ConnectAs(kUser), operators = ConnectAs(0);
   ASSERT_TRUE(client.ok()) << client.status();

@@ -116,7 +116,7 @@ class Xpuctl(DaemonTest):
         self.assertIn(f"pid {self.daemon.pid}", self.ask())
         self.assertEqual(json.loads(self.ask("-o", "json"))["daemon"]["pid"], self.daemon.pid)
 
-    VIEWS = {"status": None, "devices": "devices", "ps": "sessions", "quota": "quotas", "top": "sessions"}
+    VIEWS = {"status": None, "devices": "devices", "ps": "sessions", "quota": "quotas", "memory": "tenants", "top": "sessions"}
 
     def test_each_json_document_names_its_schema_and_jsonl_is_one_a_sample(self):
         for view in self.VIEWS:
@@ -136,14 +136,15 @@ class Xpuctl(DaemonTest):
             self.assertTrue(all(len(line) == len(header) for line in values), lines)
             self.assertEqual(len({line[0] for line in values}), 2, f"{view}: a row of both samples, and no second header")
             document = json.loads(self.ask(view, "-o", "json", *(["--once"] if view == "top" else [])))
-            if view in ("devices", "ps", "quota"):
+            if view in ("devices", "ps", "quota", "memory"):
                 found = [dict(zip(header, line)) for line in values[:len(values) // 2]]
                 for row, expected in zip(found, document[rows], strict=True):
-                    for field in ("index", "id", "name", "pid", "client_name", "memory_total_bytes", "buffers", "device", "effective_bytes"):
+                    for field in ("index", "id", "name", "pid", "client_name", "memory_total_bytes", "buffers", "device", "effective_bytes",
+                                  "tenant", "holds_bytes", "on_device_bytes", "sharers"):
                         self.assertEqual(row.get(field), str(expected[field]) if field in expected else None, (view, field))
 
     def test_wide_shows_more_and_says_why_something_is_not_there(self):
-        for view in ("devices", "ps", "quota"):
+        for view in ("devices", "ps", "quota", "memory"):
             narrow, wide = self.ask(view).splitlines()[0], self.ask(view, "-o", "wide").splitlines()[0]
             self.assertGreater(len(wide.split()), len(narrow.split()))
         status, devices = json.loads(self.ask("-o", "json")), self.ask("devices", "-o", "wide")
@@ -191,6 +192,27 @@ class Xpuctl(DaemonTest):
         self.assertRegex(daemon.ask("status"), rf"kernels +{device['kernels_compiled']} compiled in .* launches\n")
         daemon.close()
         return device
+
+    def test_memory_shows_what_each_tenant_has(self):
+        client = self.light_client("x = xpud.ones(64 << 20, dtype='uint8'); x.numpy(); tickets = [xpud.share(x) for _ in range(2)]\n"
+                                   "say('ready'); sys.stdin.readline()")
+        client.hear()
+        document = json.loads(self.ask("memory", "-o", "json"))
+        (tenant,), (device,) = document["tenants"], document["devices"]
+        self.assertEqual((tenant["tenant"], tenant["device"], tenant["shared_bytes"], tenant["sharers"]), (f"uid:{os.getuid()}", 0, 64 << 20, 1))
+        self.assertGreaterEqual(tenant["holds_bytes"], 64 << 20)
+        self.assertEqual(tenant["on_device_bytes"], tenant["holds_bytes"] + tenant["cached_bytes"])
+        self.assertEqual((device["on_device_bytes"], device["device_bytes"]), (tenant["on_device_bytes"], self.daemon.devices()[0]["memory_total_bytes"]))
+        heading, row, line = self.ask("memory").splitlines()
+        self.assertEqual(re.split("  +", heading), ["TENANT", "HOLDS", "ON DEVICE", "MOVED OUT", "SHARED", "CACHED", "IN/S", "OUT/S"])
+        self.assertEqual(re.split("  +", row)[4], "64.0 MiB by 1")
+        self.assertRegex(line, r"^device 0: [\d.]+ (.iB )?of [\d.]+ .iB$")
+        self.assertEqual(self.ask("memory", "--device", "0").splitlines()[0], heading)
+        for wrong, status, why in (("9", EXIT_ERROR, "there is no device 9; there are 1"), ("first", EXIT_USAGE, '--device takes numbers of devices, not "first"')):
+            answer = xpuctl("--address", self.daemon.address, "memory", "--device", wrong)
+            self.assertEqual((answer.returncode, answer.stdout), (status, ""))
+            self.assertIn(why, answer.stderr)
+        self.assertRegex(self.ask("ps", "-o", "wide").splitlines()[0], "  TENANT OUT  TENANT SAVED  ")
 
     def test_query_prints_fields_as_nvidia_smi_does(self):
         fields = "--query-gpu=index,gpu_name,memory.total,memory.used,utilization.gpu,power.draw,xpud.sessions"

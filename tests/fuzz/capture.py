@@ -28,7 +28,7 @@ PAGE, RING = 4096, 1 << 20
 MOST_OF_A_SESSION = 32 << 10  # bytes of its ring
 NO_FD, HOST_MEMORY, SESSION_FDS = 0, 1, 6  # as hello_fuzzer.cc makes them
 CONTROL = {"status": (0, "GetStatusResponse"), "devices": (1, "ListDevicesResponse"), "ps": (2, "ListSessionsResponse"),
-           "version": (3, "GetVersionResponse")}
+           "version": (3, "GetVersionResponse"), "memory": (30, "ListMemoryResponse")}
 
 
 # ---- the observer

@@ -30,6 +30,7 @@
 #include "tools/xpuctl/csv.h"
 #include "tools/xpuctl/event_view.h"
 #include "tools/xpuctl/json.h"
+#include "tools/xpuctl/memory_text.h"
 #include "tools/xpuctl/profile_stats.h"
 #include "tools/xpuctl/profile_trace.h"
 #include "tools/xpuctl/views.h"
@@ -82,6 +83,13 @@ void Show(const v1::ReadProfileResponse& part) {
 void Show(const v1::ListQuotasResponse& list) {
   for (const bool wide : {false, true}) CheckView(xpuctl::QuotasText(list, wide));
   CheckView(xpuctl::CsvOf(list.time_ns(), list.quotas()).ToString(true));
+}
+void Show(const v1::ListMemoryResponse& list) {
+  for (const bool wide : {false, true}) {
+    CheckView(xpuctl::MemoryText(list, wide));
+    CheckView(xpuctl::HostsText({{"a", &list}}, wide));
+  }
+  CheckView(xpuctl::CsvOf(list.time_ns(), list.tenants()).ToString(true));
 }
 void Show(const v1::GetStatusResponse& status) {
   for (const bool wide : {false, true}) CheckView(xpuctl::StatusText(status, wide));
@@ -237,7 +245,7 @@ Daemon& TheDaemon() {
 
 void Choose(uint8_t which, Bytes input) {
   const std::string_view bytes = input.text();
-  switch (which % 30) {
+  switch (which % 32) {
     case 0:
       return ShowBytes<v1::GetStatusResponse>(bytes);
     case 1:
@@ -296,6 +304,10 @@ void Choose(uint8_t which, Bytes input) {
       return TheDaemon().Ask<v1::DeleteClaimRequest, v1::DeleteClaimResponse>("DeleteClaim", bytes);
     case 29:
       return TheDaemon().LoadFile(bytes);
+    case 30:
+      return ShowBytes<v1::ListMemoryResponse>(bytes);
+    case 31:
+      return TheDaemon().Ask<v1::ListMemoryRequest, v1::ListMemoryResponse>("ListMemory", bytes);
     case 13:
       return TheDaemon().Ask<v1::SetDrainRequest, v1::SetDrainResponse>("SetDrain", bytes);
     default:

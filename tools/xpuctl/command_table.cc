@@ -99,6 +99,7 @@ constexpr CommandExit kGrantExits[] = {
     {"126", "the program cannot be run"},
     {"127", "the program is not found"},
 };
+constexpr Option kMemoryOptions[] = {{"--device", "N,...", "only these devices"}};
 constexpr Option kQuotaOptions[] = {{"--device", "N", "only on this device"}};
 
 constexpr Command kCommands[] = {
@@ -123,6 +124,12 @@ constexpr Command kCommands[] = {
      .samples = true,
      .options = kTopOptions,
      .run = RunTop},
+    {.name = "memory",
+     .summary = "shows what each tenant has of the devices' memory, and what is moved out of it",
+     .outputs = kEach,
+     .samples = true,
+     .options = kMemoryOptions,
+     .run = RunMemory},
     {.name = "quota",
      .arguments = "[default|USER|USER/TENANT|session:ID SIZE|none]",
      .most_arguments = 2,

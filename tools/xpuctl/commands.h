@@ -11,6 +11,7 @@ int PrintHelpOf(const Command& command);
 int RunStatus(const Invocation& invocation);
 int RunDevices(const Invocation& invocation);
 int RunPs(const Invocation& invocation);
+int RunMemory(const Invocation& invocation);
 int RunTop(const Invocation& invocation);
 int RunQuery(const Invocation& invocation);
 int RunQuota(const Invocation& invocation);

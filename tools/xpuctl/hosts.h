@@ -24,21 +24,25 @@ struct HostAnswer {
   absl::StatusOr<Response> response;
 };
 
+// Asks a daemon.
+template <typename Response>
+using Question = std::function<absl::StatusOr<Response>(control::Client& client)>;
+
 class Hosts {
  public:
   explicit Hosts(const std::vector<std::string>& names) : names_(names) {}
 
-  // Connects to each host anew, so that a host can come back. A call takes 5 s at most.
+  // Connects to each host anew, so that a host can come back. A call takes 5 s at most; it runs on threads.
   template <typename Response>
-  std::vector<HostAnswer<Response>> Ask(absl::StatusOr<Response> (control::Client::*call)()) const {
+  std::vector<HostAnswer<Response>> Ask(const Question<Response>& call) const {
     std::vector<HostAnswer<Response>> answers;
     for (const std::string& name : names_) answers.push_back({name, absl::UnknownError("")});
     std::vector<std::thread> threads;
     for (HostAnswer<Response>& answer : answers) {
-      const auto ask = [&answer, call] {
+      const auto ask = [&answer, &call] {
         auto client = control::Client::Connect(answer.host);
         if (client.ok())
-          answer.response = ((*client).*call)();
+          answer.response = call(*client);
         else
           answer.response = client.status();
       };

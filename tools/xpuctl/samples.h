@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <type_traits>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
@@ -64,8 +65,7 @@ std::string Render(const View<Response>& view, const Response& response, Output 
 
 // Continues if some hosts do not answer, and then returns kNotAllHosts.
 template <typename Response>
-int ShowHosts(const Invocation& invocation, absl::StatusOr<Response> (control::Client::*ask)(),
-              const View<Response>& view) {
+int ShowHosts(const Invocation& invocation, const Question<Response>& ask, const View<Response>& view) {
   const Hosts hosts(invocation.hosts);
   bool all = true;
   const int shown = ShowSamples(invocation, [&](bool first) -> absl::StatusOr<std::string> {
@@ -77,13 +77,13 @@ int ShowHosts(const Invocation& invocation, absl::StatusOr<Response> (control::C
 }
 
 template <typename Response>
-int ShowView(const Invocation& invocation, absl::StatusOr<Response> (control::Client::*ask)(),
+int ShowView(const Invocation& invocation, const std::type_identity_t<Question<Response>>& ask,
              const View<Response>& view) {
   if (!invocation.hosts.empty()) return ShowHosts(invocation, ask, view);
   auto client = control::Client::Connect(invocation.address);
   if (!client.ok()) return Report(client.status());
   return ShowSamples(invocation, [&](bool first) -> absl::StatusOr<std::string> {
-    const absl::StatusOr<Response> response = ((*client).*ask)();
+    const absl::StatusOr<Response> response = ask(*client);
     if (!response.ok()) return response.status();
     return Render(view, *response, invocation.output, first);
   });

@@ -16,7 +16,7 @@ TopSource::TopSource(const Invocation& invocation)
     : address_(invocation.address), hosts_(NamesOf(invocation)), named_(!invocation.hosts.empty()) {}
 
 absl::Status TopSource::Sample() {
-  before_ = std::exchange(now_, hosts_.Ask(&control::Client::GetStatus));
+  before_ = std::exchange(now_, hosts_.Ask<v1::GetStatusResponse>(&control::Client::GetStatus));
   if (!named_) {
     if (!now_[0].response.ok()) return now_[0].response.status();
     now_[0].host.clear();

@@ -8,6 +8,7 @@
 #include "tools/xpuctl/checks.h"
 #include "tools/xpuctl/csv.h"
 #include "tools/xpuctl/json.h"
+#include "tools/xpuctl/memory_text.h"
 #include "tools/xpuctl/query_fields.h"
 #include "tools/xpuctl/rates.h"
 #include "tools/xpuctl/table.h"
@@ -112,6 +113,94 @@ TEST(CsvTest, WhatIsNotMeasuredIsEmptyAndListsAreLeftOut) {
   EXPECT_THAT(text, testing::HasSubstr("\n7,0,\"a, b\",,"));
   EXPECT_THAT(text, testing::EndsWith(",,,\n")) << "executor_pid and what follows";
   EXPECT_THAT(Csv::Of(v1::Session::descriptor()).ToString(true), testing::Not(testing::HasSubstr("devices")));
+}
+
+constexpr uint64_t kMiB = 1 << 20;
+
+// The memory of two tenants that do not fit on a device together.
+v1::ListMemoryResponse FullDevice(uint32_t device = 0) {
+  const auto gibibytes = [](double count) { return static_cast<uint64_t>(count * 1024) * kMiB; };
+  v1::ListMemoryResponse list;
+  v1::TenantMemory& web = *list.add_tenants();
+  web.set_device(device);
+  web.set_tenant("claim:web");
+  web.set_holds_bytes(gibibytes(8.2));
+  web.set_on_device_bytes(gibibytes(1.3));
+  web.set_shared_bytes(gibibytes(1));
+  web.set_sharers(8);
+  web.set_cached_bytes(96 * kMiB);
+  web.set_saved_bytes(gibibytes(7));
+  v1::TenantMemory& user = *list.add_tenants();
+  user.set_device(device);
+  user.set_tenant("uid:1000");
+  user.set_holds_bytes(gibibytes(24));
+  user.set_on_device_bytes(gibibytes(11.9));
+  user.set_moved_out_bytes(gibibytes(12.1));
+  user.set_moved_in_bytes_per_s(5'100'000'000);
+  user.set_moved_out_bytes_per_s(2'200'000);
+  user.set_moved_in_total_bytes(gibibytes(100));
+  user.mutable_stalls()->add_counts(2);
+  user.mutable_stalls()->add_counts(1);
+  user.mutable_stalls()->set_sum_ns(2'100'000'000);
+  v1::DeviceMemory& of_all = *list.add_devices();
+  of_all.set_device(device);
+  of_all.set_device_bytes(gibibytes(16));
+  of_all.set_on_device_bytes(gibibytes(14));
+  of_all.set_host_bytes(gibibytes(12.1));
+  of_all.set_host_limit_bytes(gibibytes(64));
+  of_all.set_turn_ns(300'000'000);
+  return list;
+}
+
+TEST(MemoryTest, ShowsWhatEachTenantHasAndThenTheDevice) {
+  EXPECT_EQ(MemoryText(FullDevice()),
+            "TENANT        HOLDS  ON DEVICE  MOVED OUT        SHARED    CACHED      IN/S     OUT/S\n"
+            "claim:web   8.2 GiB    1.3 GiB        0 B  1.0 GiB by 8  96.0 MiB       0 B       0 B\n"
+            "uid:1000   24.0 GiB   11.9 GiB   12.1 GiB           0 B       0 B  5.1 GB/s  2.2 MB/s\n"
+            "device 0: 14.0 of 16.0 GiB; host 12.1 of 64.0 GiB; merging saves 7.0 GiB; turns of 0.3 s\n");
+  const std::string wide = MemoryText(FullDevice(), true);
+  EXPECT_THAT(wide, testing::StartsWith("DEVICE  TENANT "));
+  EXPECT_THAT(wide, testing::ContainsRegex("  SAVED  COPIED AT WRITE +IN  OUT  STALLS  STALLED\n"));
+  EXPECT_THAT(wide, testing::HasSubstr("  100.0 GiB  0 B       3    2.1 s\n"));
+}
+
+TEST(MemoryTest, TheLineOfADeviceSaysOnlyWhatApplies) {
+  v1::ListMemoryResponse list;
+  v1::DeviceMemory& device = *list.add_devices();
+  device.set_device_bytes(16384 * kMiB);
+  device.set_on_device_bytes(512 * kMiB);
+  EXPECT_EQ(
+      MemoryText(list),
+      "TENANT  HOLDS  ON DEVICE  MOVED OUT  SHARED  CACHED  IN/S  OUT/S\ndevice 0: 512.0 MiB of 16.0 GiB\n");
+  device.set_host_limit_bytes(1024 * kMiB);
+  device.set_file_bytes(3 * kMiB);
+  device.set_turn_ns(50'000'000);
+  EXPECT_THAT(MemoryText(list),
+              testing::EndsWith(
+                  "\ndevice 0: 512.0 MiB of 16.0 GiB; host 0 B of 1.0 GiB; files 3.0 MiB; turns of 50 ms\n"));
+}
+
+TEST(MemoryTest, SeveralDevicesAreNamed) {
+  v1::ListMemoryResponse list = FullDevice();
+  list.MergeFrom(FullDevice(1));
+  EXPECT_THAT(MemoryText(list), testing::AllOf(testing::StartsWith("DEVICE  TENANT "),
+                                               testing::HasSubstr("\n     1  claim:web "),
+                                               testing::HasSubstr("\ndevice 1: 14.0 of 16.0 GiB; ")));
+  v1::ListMemoryResponse second = list;
+  ASSERT_TRUE(KeepDevices({1}, second).ok());
+  EXPECT_EQ(ToJson(second), ToJson(FullDevice(1)));
+  ASSERT_TRUE(KeepDevices({}, list).ok());
+  EXPECT_EQ(list.devices_size(), 2);
+  EXPECT_EQ(KeepDevices({0, 2}, list).message(), "there is no device 2; there are 2");
+}
+
+TEST(MemoryTest, SeveralHostsAreNamed) {
+  const v1::ListMemoryResponse list = FullDevice();
+  const std::string text = HostsText({{"a", &list}, {"b", &list}}, false);
+  EXPECT_THAT(text, testing::StartsWith("HOST  DEVICE  TENANT "));
+  EXPECT_THAT(text, testing::HasSubstr("\nb          0  uid:1000 "));
+  EXPECT_THAT(text, testing::HasSubstr("\na device 0: 14.0 of 16.0 GiB; host "));
+  EXPECT_THAT(text, testing::HasSubstr("\nb device 0: 14.0 of 16.0 GiB; host "));
 }
 
 TEST(ViewsTest, WhatIsNotMeasuredIsADashAndWideSaysWhy) {

@@ -3,6 +3,7 @@
 // REQUIRES: the lane's thread, unless a function says otherwise.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -106,6 +107,8 @@ class Device {
   virtual ~Device() = default;
 
   const DeviceProperties& properties() const { return properties_; }  // thread-safe
+  // Tests: it says to have at most so many bytes. REQUIRES: nothing has used it.
+  void LimitMemory(uint64_t most) { properties_.total_memory = std::min(properties_.total_memory, most); }
   // Its memory is zero.
   virtual absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) = 0;
   // Reserves addresses for a chunk, which is away: the device has no memory for it yet.
