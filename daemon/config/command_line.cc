@@ -44,8 +44,6 @@ std::optional<std::pair<std::string_view, std::string>> FindConflict(const Optio
     return {{"metrics-listen", absl::StrCat("the metrics' socket ", metrics.string(),
                                             " has to lie where --socket does, in ", folder.string())}};
   }
-  if (options.move_out_files.value_or(0) != 0 && options.move_out_folder.empty())
-    return {{"move-out-files", "there is no folder for these files; set move-out-folder"}};
   return std::nullopt;
 }
 

@@ -60,19 +60,10 @@ TEST(CommandLine, WhatIsMovedOutHasSizesOrIsAutomatic) {
   EXPECT_EQ(Parse({"--move-out", "2GiB", "--move-out", "auto"})->options().move_out, std::nullopt);
   EXPECT_EQ(Parse({"--move-out", "64"})->options().move_out, uint64_t{64} << 20);
   EXPECT_EQ(Parse({"--move-out", "0"})->options().move_out, 0u);
-  EXPECT_EQ(Parse({"--move-out-files", "1GiB"})->options().move_out_files, uint64_t{1} << 30);
   EXPECT_THAT(Parse({"--move-out", "much"}).status().message(),
               HasSubstr("'much' is not allowed; use a size with a unit, such as 16GiB or 512MiB, or auto"));
   EXPECT_THAT(Parse({"--test-device-memory", "0"}).status().message(), HasSubstr("at least 1MiB"));
   EXPECT_EQ(Parse({"--test-device-memory", "256MiB"})->options().test_device_memory, uint64_t{256} << 20);
-}
-
-TEST(CommandLine, FilesForWhatIsMovedOutNeedAFolder) {
-  EXPECT_THAT(std::string(Parse({"--move-out-files", "1GiB"})->Complete().status().message()),
-              HasSubstr("move-out-files: there is no folder for these files; set move-out-folder"));
-  EXPECT_TRUE(Parse({"--move-out-files", "1GiB", "--move-out-folder", "/tmp"})->Complete().ok());
-  EXPECT_TRUE(Parse({"--move-out-folder", "/tmp"})->Complete().ok());
-  EXPECT_TRUE(Parse({"--move-out-files", "0"})->Complete().ok());
 }
 
 TEST(CommandLine, SecondsHaveThreeDecimalsAtMost) {

@@ -110,19 +110,6 @@ std::vector<OptionRow> MakeRows() {
            "nothing for those whose memory is the machine's, such as the CPU; 0: nothing is moved out",
        .example = "64GiB",
        .type = SizeOrAuto(&Options::move_out)},
-      {.name = "move-out-folder",
-       .value = "PATH",
-       .help = "a folder for files that hold what is moved out of devices when --move-out has no more room; "
-               "they have no names, so nothing is left when the daemon ends",
-       .fallback = "none: then a device that is full is out of memory",
-       .example = "/var/lib/xpud/moved-out",
-       .type = Text(&Options::move_out_folder, "a path")},
-      {.name = "move-out-files",
-       .value = "SIZE",
-       .help = "how much these files may hold together; auto: half of what the folder's file system has free "
-               "when the daemon starts",
-       .example = "200GiB",
-       .type = SizeOrAuto(&Options::move_out_files)},
       {.name = "turn-limit",
        .value = "SEC",
        .help = "when the memory of active tenants does not fit on a device together, they take turns; the "

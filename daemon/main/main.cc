@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -132,6 +133,16 @@ absl::StatusOr<UniqueFd> OperatorsSocket(const Options& options) {
   return service::ListenForGroup(service::ControlPath(options.socket), *group);
 }
 
+// Host memory for what leaves one of `devices` devices. Without an option, memory leaves a device for the
+// machine's memory only if it has other memory.
+uint64_t MoveOutLimit(const Options& options, const executor::Device& device, size_t devices) {
+  if (options.move_out) return *options.move_out / devices;
+  if (device.properties().kind != "gpu") return 0;
+  struct sysinfo machine = {};
+  if (sysinfo(&machine) != 0) return 0;
+  return uint64_t{machine.totalram} * machine.mem_unit / 4 / devices;
+}
+
 absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
     const Options& options, executor::DevicePlan plan, const Reloader& reloader,
     const std::string& cache_directory, executor::process::Spawner* spawner,
@@ -193,7 +204,8 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
     }
     library.compiler = compiler;
     ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create(library));
-    state.Use(std::move(device), static_cast<uint32_t>(states.size()));
+    const uint64_t host_bytes = MoveOutLimit(options, *device, devices.size());
+    state.Use(std::move(device), static_cast<uint32_t>(states.size()), {.host_limit = host_bytes, .wake = wake});
     reloader.SetUp(state);
     states.push_back(std::move(state));
   }

@@ -29,6 +29,7 @@ void Apply(const Options* before, const Options& now, stream::DeviceState& state
   SetQuotas(before, now, state.pool->ledger());
   state.library->SetLimits(static_cast<size_t>(now.kernel_limit), now.cache_limit);
   state.device->SetCommandLimit(std::chrono::milliseconds(now.command_limit_ms));
+  state.pool->residency().SetTurnLimit(uint64_t{now.turn_limit_ms} * 1'000'000);
 }
 
 std::string Shown(const config::OptionRow& row, const Options& options) {

@@ -80,6 +80,7 @@ class Arena {
     bool is_suspended = false;      // others have their turn; no command uses memory
     uint64_t waits_since_ns = 0;    // for its turn, or for memory; 0: it does not
     uint64_t fetch_began_ns = 0;    // of what it waits for; 0: not yet
+    MovedBytes moved_before;        // what was moved when its rates were last taken
     uint64_t turn_ns = 0;           // the length of its turn
     uint64_t turn_ends_ns = 0;      // after that others may have its memory
   };
@@ -88,7 +89,9 @@ class Arena {
   void MovedIn(uint64_t bytes) { SetOnDevice(on_device_ + bytes); }
   void MovedOut(uint64_t bytes) { SetOnDevice(on_device_ - bytes); }
   // Since the arena was made.
+  const MovedBytes& moved() const { return moved_; }
   MovedBytes& moved() { return moved_; }
+  const Histogram& stalls() const { return stalls_; }
   Histogram& stalls() { return stalls_; }
 
  private:

@@ -104,12 +104,19 @@ absl::Status Pool::GiveCredit(Ledger::Account& account, uint64_t more, uint64_t 
 DeviceMemory Pool::Usage() const {
   DeviceMemory usage;
   usage.device_bytes = ledger_.capacity();
-  usage.on_device = chunk_bytes();
+  usage.on_device = totals_.on_device;
+  usage.host_bytes = residency_.store().used_bytes();
+  usage.host_limit = residency_.store().limit();
+  usage.turns = residency_.turns();
+  usage.turn_ns = residency_.turn_ns();
   for (const auto& [tenant, arena] : arenas_) {
     TenantMemory& memory = usage.tenants.try_emplace(usage.tenants.end(), tenant)->second;
     memory.holds = arena.used_bytes();
-    memory.on_device = arena.chunk_bytes();
-    memory.cached = arena.chunk_bytes() - arena.used_bytes();
+    memory.on_device = arena.on_device();
+    memory.moved_out = arena.chunk_bytes() - arena.on_device();
+    memory.cached = arena.on_device() - std::min(arena.on_device(), arena.used_bytes());
+    memory.moved = arena.moved();
+    memory.stalls = arena.stalls();
   }
   return usage;
 }

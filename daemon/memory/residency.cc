@@ -151,6 +151,7 @@ void Residency::StartWatching(Arena& arena) {
   Arena::Watch& watch = arena.watch();
   if (watch.on) return;
   watch.on = true;
+  watch.moved_before = arena.moved();
   ++watched_;
   for (User* const user : arena.users()) {
     for (const Mark& mark : user->Unfinished()) watch.earlier.push_back({user, mark});
@@ -167,6 +168,7 @@ void Residency::StopWatching(Arena& arena) {
     chunk->uses.clear();
   }
   arena.watch() = {};
+  arena.moved().in_per_s = arena.moved().out_per_s = 0;
   --watched_;
 }
 
@@ -255,11 +257,22 @@ void Residency::Poll(uint64_t now_ns) {
       for (const auto& [address, chunk] : arena->chunks()) chunk->last_use_ns = now_ns;
     }
   }
+  if (now_ns - rated_ns_ >= kSecond) TakeRates();
   if (!changed_ && now_ns - decided_ns_ < kDecideNs) return;
   decided_ns_ = now_ns;
   changed_ = false;
   LookAtWork();
   if (now_ns >= pause_until_ns_) Decide();
+}
+
+void Residency::TakeRates() {
+  const double seconds = static_cast<double>(now_ns_ - std::exchange(rated_ns_, now_ns_)) / kSecond;
+  for (Arena* const arena : arenas_) {
+    MovedBytes& moved = arena->moved();
+    const MovedBytes before = std::exchange(arena->watch().moved_before, moved);
+    moved.in_per_s = static_cast<uint64_t>(static_cast<double>(moved.in - before.in) / seconds);
+    moved.out_per_s = static_cast<uint64_t>(static_cast<double>(moved.out - before.out) / seconds);
+  }
 }
 
 std::vector<Arena*> Residency::InOrderOfTurns() const {

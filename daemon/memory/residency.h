@@ -88,6 +88,8 @@ class Residency {
   void StartWatching(Arena& arena);
   void StopWatching(Arena& arena);
   void LookAtWork();
+  // Of the last second.
+  void TakeRates();
   bool IsIdle(const Arena& arena) const;
   uint64_t GuaranteeOf(const Tenant& tenant) const;
   // What other tenants must be able to have at once.
@@ -146,7 +148,7 @@ class Residency {
   uint64_t leaving_bytes_ = 0;
   bool waiting_ = false;
   bool changed_ = false;  // since the last Decide
-  uint64_t now_ns_ = 0, decided_ns_ = 0, last_move_ns_ = 0, pause_until_ns_ = 0;
+  uint64_t now_ns_ = 0, decided_ns_ = 0, rated_ns_ = 0, last_move_ns_ = 0, pause_until_ns_ = 0;
   uint64_t turns_ = 0, turn_ns_ = 0;
   uint64_t noted_ns_ = 0;
 };

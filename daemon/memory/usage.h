@@ -18,7 +18,7 @@ struct MovedBytes {
 struct TenantMemory {
   uint64_t holds = 0;            // in buffers, shared memory once
   uint64_t on_device = 0;        // chunks that are there, or are coming or going
-  uint64_t moved_out = 0;        // chunks whose contents are in host memory or in a file
+  uint64_t moved_out = 0;        // chunks whose contents are in host memory
   uint64_t cached = 0;           // free in chunks that are on the device
   uint64_t shared = 0;           // memory that sessions share by reference
   uint64_t sharers = 0;          // the most buffers of sessions that name one such memory
@@ -32,7 +32,6 @@ struct DeviceMemory {
   uint64_t device_bytes = 0;                // what the device has
   uint64_t on_device = 0;                   // chunks of all tenants
   uint64_t host_bytes = 0, host_limit = 0;  // host memory for what is moved out: used, allowed
-  uint64_t file_bytes = 0;                  // beyond that, in files
   uint64_t turns = 0;                       // that tenants were given, since the daemon started
   uint64_t turn_ns = 0;                     // the length of the last one; 0: tenants take no turns now
   std::map<Tenant, TenantMemory> tenants;
