@@ -32,6 +32,7 @@ struct DeviceMemory {
   uint64_t device_bytes = 0;                // what the device has
   uint64_t on_device = 0;                   // chunks of all tenants
   uint64_t host_bytes = 0, host_limit = 0;  // host memory for what is moved out: used, allowed
+  uint64_t file_bytes = 0;                  // beyond that, in files
   uint64_t turns = 0;                       // that tenants were given, since the daemon started
   uint64_t turn_ns = 0;                     // the length of the last one; 0: tenants take no turns now
   std::map<Tenant, TenantMemory> tenants;
