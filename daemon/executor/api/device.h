@@ -20,6 +20,7 @@
 #include "daemon/executor/api/sensors.h"
 #include "daemon/tenant/time_grant.h"
 #include "kernels/api/kernel_store.h"
+#include "proto/base/check.h"
 #include "proto/base/pci_address.h"
 #include "proto/transport/transport.h"
 
@@ -43,27 +44,24 @@ struct DeviceProperties {
   kernels::GroupLimits most_groups = kernels::kAnyGroups;
 };
 
-// Device memory that is exported as an fd, so that it can outlive the process that uses it. It may leave the
-// device for a while. REQUIRES: no work in flight uses memory that leaves.
+// Device memory that is exported as an fd, so that it can outlive the process that uses it. It may be away: see
+// Mover. Then only its addresses are kept.
 class Chunk {
  public:
-  virtual ~Chunk() = default;
+  virtual ~Chunk() { XPUD_CHECK(!moves_); }  // REQUIRES: no move of it is under way
+  Chunk(const Chunk&) = delete;
+  Chunk& operator=(const Chunk&) = delete;
   std::byte* address() const { return address_; }  // in the device's address space
   uint64_t bytes() const { return bytes_; }
-
-  // Gives the memory and its contents back. Nothing else gets the addresses. Does nothing if it is away. If
-  // that fails, the memory is still there. Unimplemented: the driver has no virtual memory.
-  virtual absl::Status Leave() = 0;
-  // Allocates memory at the same addresses. It is zero. If that fails, as AllocateChunk does, the chunk is
-  // still away. REQUIRES: it is away.
-  virtual absl::Status Return() = 0;
 
  protected:
   Chunk(std::byte* address, uint64_t bytes) : address_(address), bytes_(bytes) {}
 
  private:
+  friend class ChunkMover;
   std::byte* address_;
   uint64_t bytes_;
+  bool moves_ = false;
 };
 
 // Memory of the daemon that the device reads and writes in place.
@@ -111,7 +109,8 @@ class Device {
   void LimitMemory(uint64_t most) { properties_.total_memory = std::min(properties_.total_memory, most); }
   // Its memory is zero.
   virtual absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) = 0;
-  // Reserves addresses for a chunk, which is away: the device has no memory for it yet.
+  // Reserves addresses for a chunk, which is away: the device has no memory for it yet. Unimplemented if mover() is
+  // null.
   virtual absl::StatusOr<std::unique_ptr<Chunk>> ReserveChunk(uint64_t /*bytes*/) {
     return absl::UnimplementedError("the device's memory cannot leave it");
   }

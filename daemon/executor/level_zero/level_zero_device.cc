@@ -14,6 +14,7 @@
 #include "daemon/executor/level_zero/raw_handle.h"
 #include "daemon/executor/level_zero/ze_status.h"
 #include "kernels/library/host_modules.h"
+#include "proto/base/check.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::executor {
@@ -89,8 +90,6 @@ class LevelZeroChunk final : public Chunk {
   LevelZeroChunk(ze_context_handle_t context, void* address, uint64_t bytes)
       : Chunk(static_cast<std::byte*>(address), bytes), context_(context) {}
   ~LevelZeroChunk() override { zeMemFree(context_, address()); }
-  absl::Status Leave() override { return CannotMove(); }
-  absl::Status Return() override { return CannotMove(); }
 
  private:
   ze_context_handle_t context_;
@@ -194,7 +193,9 @@ class LevelZeroDevice::ReservedChunk final : public Chunk {
     return ToStatus(mapped, "zeVirtualMemMap");
   }
 
-  // If that fails, the memory is still there, unless the device is lost.
+  bool there() const { return memory_ != nullptr; }
+
+  // If that fails, the memory is still there.
   absl::Status Unmap() {
     if (memory_ == nullptr) return absl::OkStatus();
     RETURN_IF_ZE_ERROR(zeVirtualMemUnmap(device_.context_, address(), pages_));
@@ -202,14 +203,71 @@ class LevelZeroDevice::ReservedChunk final : public Chunk {
     return destroyed == ZE_RESULT_ERROR_DEVICE_LOST ? ToStatus(destroyed, "zePhysicalMemDestroy")
                                                     : absl::OkStatus();
   }
-  absl::Status Leave() override { return OfThisProcess(Unmap()); }
-  absl::Status Return() override { return OfThisProcess(device_.Fill(*this)); }
 
  private:
   LevelZeroDevice& device_;
   const uint64_t pages_;                       // bytes, in whole pages
   ze_physical_mem_handle_t memory_ = nullptr;  // null: it is away
   uint64_t taken_ = 0;
+};
+
+// ---- moves within this process
+
+class LevelZeroDevice::LeaveTransfer final : public Transfer {
+ public:
+  LeaveTransfer(LevelZeroDevice& device, Chunk& chunk, HostParts to)
+      : device_(device), chunk_(chunk), to_(std::move(to)) {}
+
+  absl::Status Run(uint32_t thread, MoveControl& control) override {
+    ASSIGN_OR_RETURN(BlockingList * list, device_.MoverList(thread));
+    RETURN_IF_ERROR(CopyPieces(to_, control, [&](uint64_t offset, std::byte* host, uint64_t bytes) {
+      return device_.CopyPiece(*list, Way::kOut, chunk_, offset, host, bytes);
+    }));
+    if (!control.Commit()) return absl::CancelledError("the move was forgotten");
+    return device_.TakeAway(chunk_);
+  }
+
+ private:
+  LevelZeroDevice& device_;
+  Chunk& chunk_;
+  const HostParts to_;
+};
+
+class LevelZeroDevice::ReturnTransfer final : public Transfer {
+ public:
+  ReturnTransfer(LevelZeroDevice& device, Chunk& chunk, HostParts from)
+      : device_(device), chunk_(chunk), from_(std::move(from)) {}
+
+  absl::Status Run(uint32_t thread, MoveControl& control) override {
+    ASSIGN_OR_RETURN(BlockingList * list, device_.MoverList(thread));
+    RETURN_IF_ERROR(device_.Fill(static_cast<ReservedChunk&>(chunk_)));
+    absl::Status copied = CopyPieces(from_, control, [&](uint64_t offset, std::byte* host, uint64_t bytes) {
+      return device_.CopyPiece(*list, Way::kIn, chunk_, offset, host, bytes);
+    });
+    if (!copied.ok()) device_.TakeAway(chunk_).IgnoreError();
+    return copied;
+  }
+
+ private:
+  LevelZeroDevice& device_;
+  Chunk& chunk_;
+  const HostParts from_;
+};
+
+class LevelZeroDevice::OwnTransfers final : public Transfers {
+ public:
+  explicit OwnTransfers(LevelZeroDevice& device) : device_(device) {}
+  std::unique_ptr<Transfer> Leave(Chunk& chunk, HostParts to) override {
+    XPUD_CHECK(static_cast<ReservedChunk&>(chunk).there());
+    return std::make_unique<LeaveTransfer>(device_, chunk, std::move(to));
+  }
+  std::unique_ptr<Transfer> Return(Chunk& chunk, HostParts from) override {
+    XPUD_CHECK(!static_cast<ReservedChunk&>(chunk).there());
+    return std::make_unique<ReturnTransfer>(device_, chunk, std::move(from));
+  }
+
+ private:
+  LevelZeroDevice& device_;
 };
 
 absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::Open(ze_driver_handle_t driver,
@@ -352,6 +410,8 @@ absl::Status LevelZeroDevice::StopTrace() {
 }
 
 LevelZeroDevice::~LevelZeroDevice() {
+  mover_.reset();
+  mover_lists_ = {};
   background_.reset();
   for (const LoadedKernel& kernel : kernels_) {
     if (kernel.handle != nullptr) zeKernelDestroy(kernel.handle);
@@ -409,7 +469,8 @@ absl::StatusOr<std::unique_ptr<LevelZeroDevice::ReservedChunk>> LevelZeroDevice:
 }
 
 // Addresses that something else of the process has taken stay taken.
-absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateReserved(uint64_t bytes) {
+absl::StatusOr<std::unique_ptr<LevelZeroDevice::ReservedChunk>> LevelZeroDevice::ReserveAnywhere(
+    uint64_t bytes) {
   absl::Status status;
   for (int i = 0; i < kMaxPlaces; ++i) {
     uint64_t start = 0;
@@ -419,7 +480,6 @@ absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateReserved(uint64_
     auto chunk = Reserve(reinterpret_cast<void*>(start), bytes);
     if (chunk.ok()) {
       (*chunk)->Own(start);
-      RETURN_IF_ERROR(Fill(**chunk));
       return chunk;
     }
     status = chunk.status();
@@ -430,10 +490,23 @@ absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateReserved(uint64_
   return status;
 }
 
-absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunk(uint64_t bytes) {
-  auto chunk = virtual_memory_ ? AllocateReserved(bytes) : Allocate(exports_ ? &kExported : nullptr, bytes);
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::ReserveChunk(uint64_t bytes) {
+  if (!virtual_memory_) return CannotMove();
+  auto chunk = ReserveAnywhere(bytes);
   if (!chunk.ok()) return OfThisProcess(chunk.status());
-  if (!virtual_memory_ && functions_.write_value == nullptr) RETURN_IF_ERROR(Clear(**chunk));
+  return chunk;
+}
+
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunk(uint64_t bytes) {
+  if (virtual_memory_) {
+    auto chunk = ReserveAnywhere(bytes);
+    if (!chunk.ok()) return OfThisProcess(chunk.status());
+    if (absl::Status filled = Fill(**chunk); !filled.ok()) return OfThisProcess(filled);
+    return chunk;
+  }
+  auto chunk = Allocate(exports_ ? &kExported : nullptr, bytes);
+  if (!chunk.ok()) return OfThisProcess(chunk.status());
+  if (functions_.write_value == nullptr) RETURN_IF_ERROR(Clear(**chunk));
   return chunk;
 }
 
@@ -447,16 +520,31 @@ absl::Status LevelZeroDevice::Fill(ReservedChunk& chunk) const {
 
 // New memory of our drivers is zero. Others may keep what was freed, with the data of another tenant.
 absl::Status LevelZeroDevice::Clear(const Chunk& chunk) const {
-  ze_command_queue_desc_t desc = {};
-  desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
-  desc.mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS;
-  ze_command_list_handle_t list;
-  RETURN_IF_ZE_ERROR(zeCommandListCreateImmediate(context_, device_, &desc, &list));
-  const uint8_t zero = 0;
-  const ze_result_t filled = zeCommandListAppendMemoryFill(list, chunk.address(), &zero, sizeof(zero),
-                                                           chunk.bytes(), nullptr, 0, nullptr);
-  zeCommandListDestroy(list);
-  return ToStatus(filled, "zeCommandListAppendMemoryFill");
+  ASSIGN_OR_RETURN(const auto list, CreateBlockingList());
+  return list->Clear(chunk.address(), chunk.bytes());
+}
+
+absl::StatusOr<std::unique_ptr<BlockingList>> LevelZeroDevice::CreateBlockingList() const {
+  return BlockingList::Create(context_, device_);
+}
+
+absl::StatusOr<BlockingList*> LevelZeroDevice::MoverList(uint32_t thread) {
+  std::unique_ptr<BlockingList>& list = mover_lists_[thread];
+  if (list == nullptr) {
+    ASSIGN_OR_RETURN(list, CreateBlockingList());
+  }
+  return list.get();
+}
+
+absl::Status LevelZeroDevice::CopyPiece(BlockingList& list, Way way, const Chunk& chunk, uint64_t offset,
+                                        std::byte* host, uint64_t bytes) const {
+  if (offset > chunk.bytes() || bytes > chunk.bytes() - offset)
+    return absl::OutOfRangeError(absl::StrCat(bytes, " bytes at ", offset, " are beyond the chunk's ",
+                                              chunk.bytes()));
+  if (virtual_memory_ && !static_cast<const ReservedChunk&>(chunk).there())
+    return absl::FailedPreconditionError("the chunk's memory is away");
+  std::byte* const there = chunk.address() + offset;
+  return way == Way::kOut ? list.Copy(host, there, bytes) : list.Copy(there, host, bytes);
 }
 
 absl::Status LevelZeroDevice::CheckShares() const {
@@ -541,7 +629,10 @@ absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::Import(const transp
 }
 
 void LevelZeroDevice::SetWake(std::function<void()> wake) {
-  background_ = std::make_unique<Background>(std::move(wake));
+  background_ = std::make_unique<Background>(wake);
+  if (!virtual_memory_) return;
+  transfers_ = std::make_unique<OwnTransfers>(*this);
+  mover_ = std::make_unique<ChunkMover>(std::move(wake), *transfers_);
 }
 
 void LevelZeroDevice::StartImport(const transport::SharedBytes& memory, uint64_t, ImportDone done) {
@@ -554,6 +645,7 @@ void LevelZeroDevice::StartImport(const transport::SharedBytes& memory, uint64_t
 
 std::vector<Verdict> LevelZeroDevice::Poll() {
   if (background_ != nullptr) background_->FinishDone();
+  if (mover_ != nullptr) mover_->FinishDone();
   std::vector<Verdict> verdicts;
   for (LevelZeroQueue* queue : queues_) queue->TakeVerdict(verdicts);
   return verdicts;

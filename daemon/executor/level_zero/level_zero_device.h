@@ -3,6 +3,7 @@
 
 #include <level_zero/ze_api.h>
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,8 +12,10 @@
 
 #include "daemon/executor/api/address_space.h"
 #include "daemon/executor/api/background.h"
+#include "daemon/executor/api/chunk_mover.h"
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/api/device_queue.h"
+#include "daemon/executor/level_zero/blocking_list.h"
 #include "kernels/library/host_modules.h"
 #include "proto/base/unique_fd.h"
 #include "proto/base/ze_ext.h"
@@ -31,6 +34,8 @@ class LevelZeroDevice final : public Device {
   LevelZeroDevice& operator=(const LevelZeroDevice&) = delete;
 
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<Chunk>> ReserveChunk(uint64_t bytes) override;
+  Mover* mover() override { return mover_.get(); }  // null without SetWake
   absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) override;
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override;
@@ -40,7 +45,8 @@ class LevelZeroDevice final : public Device {
   void Forget(std::vector<const kernels::Kernel*>& kernels) override;
   SensorReadings ReadSensors() override;  // thread-safe
   std::vector<Verdict> Poll() override;
-  // Sets a function that is called on any thread when Poll has something to do. Call before StartImport.
+  // Sets a function that is called on any thread when Poll has something to do. Call before StartImport and
+  // mover.
   void SetWake(std::function<void()> wake);
   // AllocateChunk chooses addresses for its chunks from here on, if the driver has virtual memory. In the
   // daemon's process only; an executor gets the addresses.
@@ -62,8 +68,17 @@ class LevelZeroDevice final : public Device {
   // has.
   absl::Status ReturnNew(Chunk& chunk, UniqueFd& fd);
   absl::Status ReturnImported(Chunk& chunk, const UniqueFd& fd);
-  // As Chunk::Leave. Unavailable: the device is lost.
+  // Whether chunks can be reserved, and brought and taken away; otherwise these functions are Unimplemented.
+  bool moves_chunks() const { return virtual_memory_; }
+  // Takes a chunk's memory away, if there is any. If that fails, it is still there.
   absl::Status TakeAway(Chunk& chunk);
+  // A list for copies by another thread, which may change chunks by the functions above, too: each thread its
+  // own. Thread-safe.
+  absl::StatusOr<std::unique_ptr<BlockingList>> CreateBlockingList() const;
+  // Copies between a part of a chunk, which must be there, and host memory that the device knows. Thread-safe.
+  enum class Way { kOut, kIn };
+  absl::Status CopyPiece(BlockingList& list, Way way, const Chunk& chunk, uint64_t offset, std::byte* host,
+                         uint64_t bytes) const;
   // Whether queues can record commands.
   bool records() const { return functions_.begin_capture != nullptr; }
   // Whether the driver says when work ran; see proto/base/ze_ext.h. One device of the process at a time.
@@ -88,6 +103,9 @@ class LevelZeroDevice final : public Device {
   friend class LevelZeroQueue;
   class ImportedMemory;
   class ReservedChunk;
+  class OwnTransfers;
+  class LeaveTransfer;
+  class ReturnTransfer;
   // Null if the driver lacks them. Of a group, the first one is found last, so it says whether all are there.
   struct Functions {
     xpud_pfnAppendLaunchKernelWithArguments_t launch = nullptr;
@@ -124,7 +142,7 @@ class LevelZeroDevice final : public Device {
   // With virtual memory.
   absl::StatusOr<std::unique_ptr<ReservedChunk>> Reserve(void* start, uint64_t bytes);
   absl::StatusOr<std::unique_ptr<ReservedChunk>> ReserveAt(void* address, uint64_t bytes);
-  absl::StatusOr<std::unique_ptr<Chunk>> AllocateReserved(uint64_t bytes);
+  absl::StatusOr<std::unique_ptr<ReservedChunk>> ReserveAnywhere(uint64_t bytes);
   // Without it.
   absl::StatusOr<std::unique_ptr<Chunk>> Allocate(const void* chain, uint64_t bytes);
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateAt(void* address, const void* chain, uint64_t bytes);
@@ -132,6 +150,7 @@ class LevelZeroDevice final : public Device {
   absl::Status Fill(ReservedChunk& chunk) const;
   absl::Status ExportChunk(const Chunk& chunk, UniqueFd& fd) const;
   absl::Status Clear(const Chunk& chunk) const;
+  absl::StatusOr<BlockingList*> MoverList(uint32_t thread);  // on that thread of the mover
   absl::StatusOr<ze_module_handle_t> CreateModule(ze_module_format_t format, const void* input,
                                                   size_t bytes) const;
   absl::StatusOr<ze_module_handle_t> LoadModule(const kernels::ModuleImage& image);
@@ -152,6 +171,10 @@ class LevelZeroDevice final : public Device {
   std::vector<LoadedModule> modules_;
   std::vector<LevelZeroQueue*> queues_;
   std::unique_ptr<Background> background_;
+  // Each belongs to a thread of the mover, which makes it; null: it has not.
+  std::array<std::unique_ptr<BlockingList>, ChunkMover::kThreads> mover_lists_;
+  std::unique_ptr<Transfers> transfers_;
+  std::unique_ptr<ChunkMover> mover_;
 };
 
 }  // namespace xpud::executor

@@ -2,11 +2,11 @@
 
 #include <pthread.h>
 #include <spdlog/spdlog.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <thread>
@@ -17,6 +17,8 @@
 #include "daemon/executor/level_zero/back_end.h"
 #include "daemon/executor/level_zero/driver.h"
 #include "daemon/executor/process/channel.h"
+#include "daemon/executor/process/executor_memory.h"
+#include "daemon/executor/process/memory_server.h"
 #include "daemon/executor/process/ring_worker.h"
 #include "daemon/executor/process/time_keeper.h"
 #include "kernels/library/host_modules.h"
@@ -44,115 +46,6 @@ class LossReport {
   Mutex mutex_;
   bool said_ ABSL_GUARDED_BY(mutex_) = false;
   RingControl& control_;
-};
-
-// Serves requests for device memory and host memory, at addresses that the daemon chooses. One server on the
-// main thread; another, with its own channel and device object, for host memory that takes long to import.
-class MemoryServer {
- public:
-  MemoryServer(LevelZeroDevice& device, Channel& channel, LossReport& loss_report)
-      : device_(device), channel_(channel), loss_report_(loss_report) {}
-
-  void Run() {
-    for (;;) {
-      auto question = channel_.Next();
-      if (!question.ok()) _exit(kExitDaemonGone);
-      Serve(question->request, question->fd);
-    }
-  }
-
- private:
-  struct Host {
-    std::unique_ptr<HostMemory> memory;
-    size_t bytes;
-  };
-
-  void Serve(const Request& request, const UniqueFd& fd) {
-    Answer answer = {};
-    UniqueFd out;
-    absl::Status status;
-    switch (request.kind) {
-      case RequestKind::kAllocate:
-        status = Allocate(request, out);
-        break;
-      case RequestKind::kImport:
-        status = Import(request, fd);
-        break;
-      case RequestKind::kReserve:
-        status = Reserve(request);
-        break;
-      case RequestKind::kImportHost:
-        status = ImportHost(request, fd);
-        break;
-      case RequestKind::kFree:
-        chunks_.erase(request.address);
-        return;
-      case RequestKind::kReleaseHost:
-        ReleaseHost(request.address);
-        return;
-      case RequestKind::kPing:
-        break;
-      default:
-        status = absl::InternalError("unknown kind of request");
-    }
-    const bool lost = absl::IsUnavailable(status);
-    if (lost) loss_report_.Say(status);
-    channel_.Respond(status, answer, out.get());
-    if (lost) _exit(kExitDeviceLost);  // the daemon starts another executor
-  }
-
-  absl::Status Allocate(const Request& request, UniqueFd& out) {
-    const auto found = chunks_.find(request.address);
-    if (found != chunks_.end()) return device_.ReturnNew(*found->second, out);
-    ASSIGN_OR_RETURN(auto chunk, device_.AllocateChunkAt(Pointer(request), request.bytes, out));
-    chunks_[request.address] = std::move(chunk);
-    return absl::OkStatus();
-  }
-
-  absl::Status Import(const Request& request, const UniqueFd& fd) {
-    const auto found = chunks_.find(request.address);
-    if (found != chunks_.end()) return device_.ReturnImported(*found->second, fd);
-    ASSIGN_OR_RETURN(auto chunk, device_.ImportChunkAt(Pointer(request), request.bytes, fd));
-    chunks_[request.address] = std::move(chunk);
-    return absl::OkStatus();
-  }
-
-  absl::Status Reserve(const Request& request) {
-    const auto found = chunks_.find(request.address);
-    if (found != chunks_.end()) return device_.TakeAway(*found->second);
-    ASSIGN_OR_RETURN(auto chunk, device_.ReserveChunkAt(Pointer(request), request.bytes));
-    chunks_[request.address] = std::move(chunk);
-    return absl::OkStatus();
-  }
-
-  static void* Pointer(const Request& request) { return reinterpret_cast<void*>(request.address); }
-
-  absl::Status ImportHost(const Request& request, const UniqueFd& fd) {
-    void* const mapped = mmap(Pointer(request), request.bytes, PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_FIXED_NOREPLACE, fd.get(), 0);
-    if (mapped == MAP_FAILED) return absl::ErrnoToStatus(errno, "mapping shared memory failed");
-    auto memory = device_.Import({{static_cast<std::byte*>(mapped), request.bytes}, fd.get()});
-    if (!memory.ok()) {
-      munmap(mapped, request.bytes);
-      return memory.status();
-    }
-    hosts_[request.address] = {*std::move(memory), request.bytes};
-    return absl::OkStatus();
-  }
-
-  void ReleaseHost(uint64_t address) {
-    const auto found = hosts_.find(address);
-    if (found == hosts_.end()) return;
-    found->second.memory.reset();
-    munmap(reinterpret_cast<void*>(address), found->second.bytes);
-    hosts_.erase(found);
-  }
-
-  LevelZeroDevice& device_;
-  Channel& channel_;
-  LossReport& loss_report_;
-  std::map<uint64_t, std::unique_ptr<Chunk>> chunks_;
-  std::map<uint64_t, Host> hosts_;
 };
 
 // Serves slow requests that concern no queue, on a thread and device object of its own.
@@ -255,9 +148,14 @@ absl::Status StartDetached(const char* name, std::function<void()> body) {
   return absl::OkStatus();
 }
 
+struct Channels {
+  Channel memory{UniqueFd(kMemoryChannelFd)}, compiler{UniqueFd(kCompilerChannelFd)},
+      imports{UniqueFd(kImportChannelFd)};
+  std::deque<Channel> movers;
+};
+
 // Answers kTakeDevice when everything is ready.
-absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& memory, Channel& compiler,
-                   Channel& imports) {
+absl::Status Serve(const DriverOptions& options, int index, int rings, Channels& channels) {
   ASSIGN_OR_RETURN(auto devices, OpenLevelZeroDevices(options));
   if (static_cast<size_t>(index) >= devices.size())
     return absl::NotFoundError(absl::StrCat("there is no device ", index, " of kind ", options.device));
@@ -275,14 +173,27 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
   ASSIGN_OR_RETURN(auto for_compiler, device.OpenAgain());
   ASSIGN_OR_RETURN(auto for_imports, device.OpenAgain());
   LossReport loss_report(workers.front().second.control());
-  MemoryServer memory_server(device, memory, loss_report);
-  CompilerServer compiler_server(*for_compiler, compiler);
-  MemoryServer import_server(*for_imports, imports, loss_report);
+  ExecutorMemory memory(device);
+  const MemoryServer::OnLoss on_loss = {
+      .lost = [&](const absl::Status& lost) { loss_report.Say(lost); },
+      .end = [] { _exit(kExitDeviceLost); }};  // the daemon starts another executor
+  MemoryServer memory_server(memory, device, channels.memory, on_loss);
+  CompilerServer compiler_server(*for_compiler, channels.compiler);
+  MemoryServer import_server(memory, *for_imports, channels.imports, on_loss);
+  std::deque<MemoryServer> move_servers;
+  for (Channel& channel : channels.movers) move_servers.emplace_back(memory, device, channel, on_loss);
   TimeKeeper times(device, workers.front().second.pages().times);
   Activity activity;
   // If one thread cannot be started, the process must end at once: the others use what is on this stack.
   absl::Status started = StartDetached("xpud-compile", [&] { compiler_server.Run(); });
-  started.Update(StartDetached("xpud-import", [&] { import_server.Run(); }));
+  const auto start = [&](const char* name, MemoryServer& server) {
+    started.Update(StartDetached(name, [&server] {
+      server.Run();
+      _exit(kExitDaemonGone);
+    }));
+  };
+  start("xpud-import", import_server);
+  for (MemoryServer& server : move_servers) start("xpud-move", server);
   started.Update(StartDetached("xpud-sensors", [&, &exchange = workers.front().second.pages().sensors] {
     exchange.Serve([&] { return device.ReadSensors(); });
   }));
@@ -292,13 +203,14 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
       ServeRing(*workers[i].first, workers[i].second, activity, times, i, loss_report);
     }));
   Answer description = Describe(device.properties(), static_cast<uint32_t>(devices.size()));
+  description.moves = device.moves_chunks() ? 1 : 0;
   if (!started.ok()) {
-    memory.Respond(started, description);
+    channels.memory.Respond(started, description);
     _exit(kExitFailed);
   }
-  memory.Respond(absl::OkStatus(), description);
+  channels.memory.Respond(absl::OkStatus(), description);
   memory_server.Run();
-  return absl::OkStatus();
+  _exit(kExitDaemonGone);  // the other threads use what is on this stack
 }
 
 bool RunsPtx(const DriverOptions& options) {
@@ -312,14 +224,14 @@ bool RunsPtx(const DriverOptions& options) {
   pthread_setname_np(pthread_self(), "xpud-spare");
   // Only saves time later: without a thread, the libraries are loaded when they are used.
   if (RunsPtx(options)) (void)StartDetached("xpud-load", [] { kernels::LoadGpuLibraries(); });
-  Channel memory{UniqueFd(kMemoryChannelFd)}, compiler{UniqueFd(kCompilerChannelFd)},
-      imports{UniqueFd(kImportChannelFd)};
+  Channels channels;
+  for (int fd = kFirstMoverChannelFd; fd < kFirstRingFd; ++fd) channels.movers.emplace_back(UniqueFd(fd));
   const absl::Status loaded = LoadDrivers(options);
-  if (!memory.Next().ok()) _exit(kExitDaemonGone);  // otherwise the message is kTakeDevice
+  if (!channels.memory.Next().ok()) _exit(kExitDaemonGone);  // otherwise the message is kTakeDevice
   pthread_setname_np(pthread_self(), "xpud-executor");
-  const absl::Status failed = loaded.ok() ? Serve(options, index, rings, memory, compiler, imports) : loaded;
+  const absl::Status failed = loaded.ok() ? Serve(options, index, rings, channels) : loaded;
   Answer answer = {};
-  memory.Respond(failed, answer);
+  channels.memory.Respond(failed, answer);
   _exit(kExitFailed);  // the thread xpud-load may still run
 }
 

@@ -2,6 +2,7 @@
 // with its daemon, or when the device is lost.
 #pragma once
 
+#include "daemon/executor/api/chunk_mover.h"
 #include "daemon/executor/process/executor_rings.h"
 #include "daemon/executor/process/serve_arguments.h"
 
@@ -11,7 +12,9 @@ namespace xpud::executor::process {
 inline constexpr int kMemoryChannelFd = 3;
 inline constexpr int kCompilerChannelFd = 4;
 inline constexpr int kImportChannelFd = 5;
-inline constexpr int kFirstRingFd = 6;       // for each ring its memory, then its doorbell
+inline constexpr int kFirstMoverChannelFd = 6;  // for each thread of a mover
+inline constexpr int kFirstRingFd =
+    kFirstMoverChannelFd + static_cast<int>(ChunkMover::kThreads);  // for each ring its memory, then its doorbell
 inline constexpr int kMaxAppendThreads = 4;  // of one class; see RingPlan
 inline constexpr int kMaxRings = RingPlan::For(kMaxAppendThreads).total();
 inline constexpr int kFirstFreeFd = kFirstRingFd + 2 * kMaxRings;

@@ -34,14 +34,25 @@ absl::StatusOr<std::unique_ptr<ExecutorProcess>> ExecutorProcess::Start(Spawner&
   RETURN_IF_ERROR(Channel::CreatePair(here.memory, there.memory));
   RETURN_IF_ERROR(Channel::CreatePair(here.compiler, there.compiler));
   RETURN_IF_ERROR(Channel::CreatePair(here.imports, there.imports));
+  for (size_t i = 0; i < here.movers.size(); ++i)
+    RETURN_IF_ERROR(Channel::CreatePair(here.movers[i], there.movers[i]));
   std::unique_ptr<ExecutorProcess> process(new ExecutorProcess(std::move(rings), std::move(here)));
   RETURN_IF_ERROR(process->Spawn(spawner, command, there));
   there = {};  // so that the end of the executor is a hang-up
   return process;
 }
 
+ExecutorProcess::ExecutorProcess(std::vector<PrivateRing> rings, Ends ends)
+    : rings_(std::move(rings)),
+      memory_(std::move(ends.memory)),
+      compiler_(std::move(ends.compiler)),
+      imports_(std::move(ends.imports)) {
+  for (UniqueFd& mover : ends.movers) movers_.emplace_back(std::move(mover));
+}
+
 absl::Status ExecutorProcess::Spawn(Spawner& spawner, const ExecutorCommand& command, const Ends& ends) {
   std::vector<int> fds = {ends.memory.get(), ends.compiler.get(), ends.imports.get()};
+  for (const UniqueFd& mover : ends.movers) fds.push_back(mover.get());
   for (const PrivateRing& ring : rings_) fds.insert(fds.end(), {ring.fd().get(), ring.doorbell().get()});
   ASSIGN_OR_RETURN(pid_, spawner.Spawn(command, fds));
   pidfd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
@@ -50,7 +61,7 @@ absl::Status ExecutorProcess::Spawn(Spawner& spawner, const ExecutorCommand& com
 }
 
 absl::Status ExecutorProcess::TakeDevice() {
-  const auto reply = memory_.Ask({RequestKind::kTakeDevice, 0, 0, 0}, -1, kTakeDeviceMs);
+  const auto reply = memory_.Ask({.kind = RequestKind::kTakeDevice}, -1, kTakeDeviceMs);
   if (absl::IsUnavailable(reply.status())) {  // it hung up or hangs: nothing else will say why
     if (hung()) Kill();
     return absl::UnavailableError(
@@ -70,6 +81,7 @@ absl::Status ExecutorProcess::TakeDevice() {
   properties_.replaceable = true;
   properties_.target = static_cast<kernels::Target>(answer.target);
   properties_.has_doubles = answer.has_doubles != 0;
+  moves_chunks_ = answer.moves != 0;
   properties_.most_groups = answer.most_groups;
   return absl::OkStatus();
 }
@@ -82,7 +94,7 @@ ExecutorProcess::~ExecutorProcess() {
 
 absl::StatusOr<Channel::Reply> ExecutorProcess::AskMemory(RequestKind kind, uint64_t address, uint64_t bytes,
                                                           int fd) {
-  auto reply = memory_.Ask({kind, 0, address, bytes}, fd, kAnswerMs);
+  auto reply = memory_.Ask({.kind = kind, .address = address, .bytes = bytes}, fd, kAnswerMs);
   if (hung()) Kill();  // the watcher of the process sees its end
   return reply;
 }
@@ -107,25 +119,53 @@ absl::Status ExecutorProcess::Reserve(uint64_t address, uint64_t bytes) {
 }
 
 // If the executor is gone, its memory is gone too.
-void ExecutorProcess::Free(uint64_t address) { (void)memory_.Tell({RequestKind::kFree, 0, address, 0}); }
+void ExecutorProcess::Free(uint64_t address) { (void)memory_.Tell({.kind = RequestKind::kFree, .address = address}); }
 
 void ExecutorProcess::ReleaseHost(uint64_t address) {
-  (void)memory_.Tell({RequestKind::kReleaseHost, 0, address, 0});
+  (void)memory_.Tell({.kind = RequestKind::kReleaseHost, .address = address});
 }
 
 absl::Status ExecutorProcess::ImportSlowly(uint64_t address, uint64_t bytes, int fd) {
-  return imports_.Ask({RequestKind::kImportHost, 0, address, bytes}, fd, kAnswerMs, [&] { return IsThere(); })
+  return imports_
+      .Ask({.kind = RequestKind::kImportHost, .address = address, .bytes = bytes}, fd, kAnswerMs,
+           [&] { return IsThere(); })
       .status();
 }
 
 void ExecutorProcess::ReleaseSlowly(uint64_t address) {
-  (void)imports_.Tell({RequestKind::kReleaseHost, 0, address, 0});
+  (void)imports_.Tell({.kind = RequestKind::kReleaseHost, .address = address});
+}
+
+absl::StatusOr<Channel::Reply> ExecutorProcess::MoverEnd::Ask(const Request& request, int fd) {
+  return channel_.Ask(request, fd, kAnswerMs, [&] { return process_.IsThere(); });
+}
+
+absl::StatusOr<UniqueFd> ExecutorProcess::MoverEnd::Allocate(uint64_t address, uint64_t bytes) {
+  ASSIGN_OR_RETURN(Channel::Reply reply,
+                   Ask({.kind = RequestKind::kAllocate, .address = address, .bytes = bytes}));
+  return std::move(reply.fd);
+}
+
+absl::Status ExecutorProcess::MoverEnd::Import(uint64_t address, uint64_t bytes, const UniqueFd& fd) {
+  return Ask({.kind = RequestKind::kImport, .address = address, .bytes = bytes}, fd.get()).status();
+}
+
+absl::Status ExecutorProcess::MoverEnd::Reserve(uint64_t address, uint64_t bytes) {
+  return Ask({.kind = RequestKind::kReserve, .address = address, .bytes = bytes}).status();
+}
+
+absl::Status ExecutorProcess::MoverEnd::CopyOut(uint64_t address, const std::byte* host, uint64_t bytes) {
+  return Ask({RequestKind::kCopyOut, 0, address, bytes, reinterpret_cast<uint64_t>(host)}).status();
+}
+
+absl::Status ExecutorProcess::MoverEnd::CopyIn(uint64_t address, const std::byte* host, uint64_t bytes) {
+  return Ask({RequestKind::kCopyIn, 0, address, bytes, reinterpret_cast<uint64_t>(host)}).status();
 }
 
 absl::StatusOr<Channel::Reply> ExecutorProcess::AskCompiler(RequestKind kind,
                                                             std::span<const std::byte> input) {
   ASSIGN_OR_RETURN(const UniqueFd fd, ToMemfd(input));
-  return compiler_.Ask({kind, 0, 0, input.size()}, fd.get(), kAnswerMs, [&] { return IsThere(); });
+  return compiler_.Ask({.kind = kind, .bytes = input.size()}, fd.get(), kAnswerMs, [&] { return IsThere(); });
 }
 
 absl::StatusOr<std::string> ExecutorProcess::Assemble(const std::string& text) {

@@ -3,12 +3,15 @@
 
 #include <sys/types.h>
 
+#include <array>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "daemon/executor/api/chunk_mover.h"
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/process/channel.h"
 #include "daemon/executor/process/private_ring.h"
@@ -49,6 +52,30 @@ class ExecutorProcess {
   // The same for memory that may take very long (it may be in swap). Other requests do not wait for it.
   absl::Status ImportSlowly(uint64_t address, uint64_t bytes, int fd);
   void ReleaseSlowly(uint64_t address);
+  // Requests of one thread of a ChunkMover, each with a channel of its own: no other request waits for them, and
+  // they may take long. Thread-safe for each thread.
+  class MoverEnd {
+   public:
+    // As above.
+    absl::StatusOr<UniqueFd> Allocate(uint64_t address, uint64_t bytes);
+    absl::Status Import(uint64_t address, uint64_t bytes, const UniqueFd& fd);
+    absl::Status Reserve(uint64_t address, uint64_t bytes);
+    // Copies a part of a chunk, at `address`, to host memory of the executor, or from there. NotFound: it does
+    // not have this host memory, maybe not yet.
+    absl::Status CopyOut(uint64_t address, const std::byte* host, uint64_t bytes);
+    absl::Status CopyIn(uint64_t address, const std::byte* host, uint64_t bytes);
+
+   private:
+    friend class ExecutorProcess;
+    MoverEnd(ExecutorProcess& process, Channel& channel) : process_(process), channel_(channel) {}
+    absl::StatusOr<Channel::Reply> Ask(const Request& request, int fd = -1);
+
+    ExecutorProcess& process_;
+    Channel& channel_;
+  };
+  MoverEnd mover(uint32_t thread) { return {*this, movers_[thread]}; }
+  // Whether chunks can leave the device. REQUIRES: has_device().
+  bool moves_chunks() const { return moves_chunks_; }
   // Requests to the compiler's thread of the executor.
   absl::StatusOr<std::string> Assemble(const std::string& text);
   absl::StatusOr<uint64_t> RunHostKernel(const kernels::Launch& launch);
@@ -74,12 +101,9 @@ class ExecutorProcess {
   // The fds of the channels for one side.
   struct Ends {
     UniqueFd memory, compiler, imports;
+    std::array<UniqueFd, ChunkMover::kThreads> movers;
   };
-  ExecutorProcess(std::vector<PrivateRing> rings, Ends ends)
-      : rings_(std::move(rings)),
-        memory_(std::move(ends.memory)),
-        compiler_(std::move(ends.compiler)),
-        imports_(std::move(ends.imports)) {}
+  ExecutorProcess(std::vector<PrivateRing> rings, Ends ends);
   absl::Status Spawn(Spawner& spawner, const ExecutorCommand& command, const Ends& ends);
   absl::StatusOr<Channel::Reply> AskMemory(RequestKind kind, uint64_t address, uint64_t bytes, int fd = -1);
   bool IsThere();
@@ -89,8 +113,10 @@ class ExecutorProcess {
   UniqueFd pidfd_;
   std::vector<PrivateRing> rings_;
   Channel memory_, compiler_, imports_;
+  std::deque<Channel> movers_;
   DeviceProperties properties_;
   uint32_t devices_ = 0;
+  bool moves_chunks_ = false;
   std::atomic<bool> killed_{false};
   bool reaped_ = false;
 };

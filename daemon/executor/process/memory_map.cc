@@ -17,13 +17,9 @@ class MemoryMap::DeviceChunk final : public Chunk {
  public:
   DeviceChunk(MemoryMap& map, uint64_t address, uint64_t bytes)
       : Chunk(reinterpret_cast<std::byte*>(address), bytes), map_(map) {}
-  ~DeviceChunk() override { map_.Remove(place()); }
-  absl::Status Leave() override { return map_.Leave(place()); }
-  absl::Status Return() override { return map_.Return(place()); }
+  ~DeviceChunk() override { map_.Remove(reinterpret_cast<uint64_t>(address())); }
 
  private:
-  uint64_t place() const { return reinterpret_cast<uint64_t>(address()); }
-
   MemoryMap& map_;
 };
 
@@ -50,29 +46,22 @@ absl::StatusOr<std::unique_ptr<MemoryMap>> MemoryMap::Create(uint32_t device, st
       new MemoryMap({std::move(chunks), std::move(hosts), std::move(clients)}, std::move(wake)));
 }
 
-absl::StatusOr<std::unique_ptr<Chunk>> MemoryMap::AllocateChunk(uint64_t bytes) {
-  const MemoryHolder& first = *holders_.front();
-  if (first.executor() == nullptr) return absl::UnavailableError("the device's executor is being replaced");
+absl::StatusOr<std::unique_ptr<Chunk>> MemoryMap::AddChunk(
+    uint64_t bytes, absl::FunctionRef<absl::StatusOr<Part>(uint64_t address)> place) {
+  if (holders_.front()->executor() == nullptr)
+    return absl::UnavailableError("the device's executor is being replaced");
   // CUDA puts memory of its own, such as the stacks of kernels, where a chunk was freed. Such addresses stay
   // taken.
   constexpr int kMaxTries = 64;
   absl::Status status;
   for (int i = 0; i < kMaxTries; ++i) {
     ASSIGN_OR_RETURN(const uint64_t address, addresses_.chunks.Take(bytes));
-    auto fd = first.executor()->Allocate(address, bytes);
-    if (fd.ok()) {
-      const Part part = {bytes, std::make_shared<UniqueFd>(*std::move(fd)), Part::Kind::kChunk};
-      if (absl::Status given = GiveHolders(address, part, &first); !given.ok()) {
-        TakeBack(*first.executor(), address, part);
-        status = given;
-        if (absl::IsAlreadyExists(given)) continue;
-        addresses_.chunks.Return(address);
-        break;
-      }
-      parts_[address] = part;
+    auto part = place(address);
+    if (part.ok()) {
+      parts_[address] = *std::move(part);
       return std::make_unique<DeviceChunk>(*this, address, bytes);
     }
-    status = fd.status();
+    status = part.status();
     if (absl::IsAlreadyExists(status)) continue;
     addresses_.chunks.Return(address);
     break;
@@ -80,33 +69,37 @@ absl::StatusOr<std::unique_ptr<Chunk>> MemoryMap::AllocateChunk(uint64_t bytes) 
   return status;
 }
 
-absl::Status MemoryMap::Leave(uint64_t address) {
-  return Exchange(address, {parts_.at(address).bytes, nullptr, Part::Kind::kChunk}, {});
+absl::StatusOr<std::unique_ptr<Chunk>> MemoryMap::AllocateChunk(uint64_t bytes) {
+  return AddChunk(bytes, [&](uint64_t address) -> absl::StatusOr<Part> {
+    const MemoryHolder& first = *holders_.front();
+    ASSIGN_OR_RETURN(UniqueFd fd, first.executor()->Allocate(address, bytes));
+    const Part part = {bytes, std::make_shared<UniqueFd>(std::move(fd)), Part::Kind::kChunk};
+    absl::Status given = GiveHolders(address, part, &first);
+    if (given.ok()) return part;
+    TakeBack(*first.executor(), address, part);
+    return given;
+  });
 }
 
-absl::Status MemoryMap::Return(uint64_t address) {
-  const Process first = holders_.front()->executor();
-  if (first == nullptr) return absl::UnavailableError("the device's executor is being replaced");
-  const uint64_t bytes = parts_.at(address).bytes;
-  ASSIGN_OR_RETURN(UniqueFd fd, first->Allocate(address, bytes));
-  return Exchange(address, {bytes, std::make_shared<UniqueFd>(std::move(fd)), Part::Kind::kChunk}, {first});
+absl::StatusOr<std::unique_ptr<Chunk>> MemoryMap::ReserveChunk(uint64_t bytes) {
+  return AddChunk(bytes, [&](uint64_t address) -> absl::StatusOr<Part> {
+    const Part part = {bytes, nullptr, Part::Kind::kChunk};
+    RETURN_IF_ERROR(GiveHolders(address, part, nullptr));
+    return part;
+  });
 }
 
-absl::Status MemoryMap::Exchange(uint64_t address, const Part& part, std::vector<Process> changed) {
-  Part& listed = parts_.at(address);
-  for (const MemoryHolder* const holder : holders_) {
-    const Process& process = holder->executor();
-    if (process == nullptr || std::ranges::find(changed, process) != changed.end()) continue;
-    const absl::Status given = Give(*process, address, part);
-    if (absl::IsUnavailable(given)) continue;  // it has just been lost; the next one gets what is listed
-    if (!given.ok()) {
-      for (const Process& other : changed) GiveBack(*other, address, listed);
-      return given;
-    }
-    changed.push_back(process);
-  }
-  listed = part;
-  return absl::OkStatus();
+std::vector<SharedExecutor*> MemoryMap::Executors() const {
+  std::vector<SharedExecutor*> executors;
+  for (const MemoryHolder* const holder : holders_) executors.push_back(&holder->executors());
+  return executors;
+}
+
+std::vector<Process> MemoryMap::Present() const {
+  std::vector<Process> present;
+  for (const MemoryHolder* const holder : holders_)
+    if (holder->executor() != nullptr) present.push_back(holder->executor());
+  return present;
 }
 
 // An executor that cannot go back is of no use: its successor gets what is listed.

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "daemon/executor/api/address_space.h"
 #include "daemon/executor/api/background.h"
@@ -60,11 +61,18 @@ class MemoryMap {
   // As executor::Device. The results must end before the map. Chunks are Unavailable without an executor;
   // host memory is not.
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes);
+  absl::StatusOr<std::unique_ptr<Chunk>> ReserveChunk(uint64_t bytes);
   absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes);
   absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory);
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, Device::ImportDone done);
 
   const Parts& parts() const { return parts_; }
+  // For the moves of chunks. What holds each executor, the first one allocates; those that are present; and the
+  // memory of a chunk, null: it is away.
+  std::vector<SharedExecutor*> Executors() const;
+  std::vector<Process> Present() const;
+  std::shared_ptr<UniqueFd> MemoryAt(uint64_t chunk) const { return parts_.at(chunk).fd; }
+  void SetMemory(uint64_t chunk, std::shared_ptr<UniqueFd> fd) { parts_.at(chunk).fd = std::move(fd); }
   // Gives the next executor all `parts` but clients', which may take long. Returns what it has then. Any
   // thread.
   static absl::StatusOr<Parts> GiveAll(ExecutorProcess& next, const Parts& parts);
@@ -95,13 +103,10 @@ class MemoryMap {
 
   MemoryMap(Addresses addresses, std::function<void()> wake)
       : addresses_(std::move(addresses)), background_(std::make_unique<Background>(std::move(wake))) {}
-  // See Chunk::Leave and Chunk::Return.
-  absl::Status Leave(uint64_t address);
-  absl::Status Return(uint64_t address);
-  // Gives the executors a chunk in place of the one that is listed at its address, which it becomes;
-  // `changed` have it. If one refuses, all get the listed one again.
-  absl::Status Exchange(uint64_t address, const Part& part, std::vector<Process> changed);
-  static void GiveBack(ExecutorProcess& process, uint64_t address, const Part& part);
+  // Chooses addresses for a chunk, and has `place` bring its part to the executors. AlreadyExists: something else is
+  // there in one of them.
+  absl::StatusOr<std::unique_ptr<Chunk>> AddChunk(
+      uint64_t bytes, absl::FunctionRef<absl::StatusOr<Part>(uint64_t address)> place);
   // Gives it to the executors that there are; those that come later get what is in `parts_`.
   absl::Status GiveHolders(uint64_t address, const Part& part, const MemoryHolder* except);
   absl::Status AddHost(uint64_t address, uint64_t bytes, UniqueFd fd);

@@ -1,5 +1,5 @@
 // Messages between the daemon and an executor process. Work goes through a ring in shared memory; requests
-// that need a reply or an fd go through two sockets. Both ends are the same binary, so there are no versions,
+// that need a reply or an fd go through sockets. Both ends are the same binary, so there are no versions,
 // and the executor trusts the daemon. The daemon trusts nothing that it reads back except positions, which it
 // checks.
 #pragma once
@@ -104,6 +104,8 @@ enum class RequestKind : uint32_t {
   kImport,         // maps the fd's memory at `address`, in place of what is there
   kReserve,        // keeps `address` without memory, in place of what is there
   kFree,           // frees any of them; no reply
+  kCopyOut,        // copies device memory at `address`, within a chunk, to `host`
+  kCopyIn,         // the other way. NotFound: the executor does not have the host memory, maybe not yet
   kImportHost,     // maps the fd at `address` for the executor and the device
   kReleaseHost,    // no reply
   kPing,           // replied to at once
@@ -112,10 +114,11 @@ enum class RequestKind : uint32_t {
 };
 
 struct Request {
-  RequestKind kind;
-  uint32_t unused;
-  uint64_t address;
-  uint64_t bytes;
+  RequestKind kind = RequestKind::kPing;
+  uint32_t unused = 0;
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  uint64_t host = 0;
 };
 
 struct Answer {
@@ -126,6 +129,7 @@ struct Answer {
   char processor[64];
   uint32_t target;       // kernels::Target
   uint32_t has_doubles;  // 0 or 1
+  uint32_t moves;        // 0 or 1: whether chunks can leave
   kernels::GroupLimits most_groups;
   transport::DeviceRecord device;
   PeakRates peak;

@@ -40,6 +40,7 @@ absl::StatusOr<std::unique_ptr<ProcessDevice>> ProcessDevice::Create(ProcessDevi
       device->all_,
       ExecutorPost::Create({.name = "all", .device = made.index, .rings = made.rings, .wake = made.wake},
                            device->queues_, device->spare_, *device->memory_));
+  const bool moves_chunks = first->moves_chunks();
   RETURN_IF_ERROR(device->all_->Fill(std::move(first)));
   // Its queues are of one class, which uses all rings.
   ASSIGN_OR_RETURN(device->batch_, ExecutorPost::Create({.name = "batch",
@@ -49,6 +50,10 @@ absl::StatusOr<std::unique_ptr<ProcessDevice>> ProcessDevice::Create(ProcessDevi
                                                          .clients = MemoryHolder::Clients::kExpected,
                                                          .wake = made.wake},
                                                         device->queues_, device->spare_, *device->memory_));
+  if (moves_chunks) {
+    device->transfers_ = std::make_unique<ProcessTransfers>(*device->memory_);
+    device->mover_ = std::make_unique<ChunkMover>(made.wake, *device->transfers_);
+  }
   device->spare_.Start();
   device->Watch(ExecutorRole::kAll);
   return device;
@@ -59,6 +64,7 @@ ProcessDevice::~ProcessDevice() {
   for (ExecutorPost* const post : {all_.get(), batch_.get()}) {
     if (post != nullptr) post->End();
   }
+  mover_ = nullptr;
   if (memory_ != nullptr) memory_->Stop();
 }
 
@@ -135,6 +141,7 @@ std::vector<Verdict> ProcessDevice::Poll() {
   batch_->Poll(options_.command_limit);
   if (all_->state() == State::kLost && !std::exchange(blamed_, true)) all_->Blame();
   Place();
+  if (mover_ != nullptr) mover_->FinishDone();
   for (const ExecutorRole role : kExecutorRoles) Watch(role);
   std::vector<Verdict> verdicts = all_->TakeVerdicts();
   std::ranges::move(batch_->TakeVerdicts(), std::back_inserter(verdicts));

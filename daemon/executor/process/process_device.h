@@ -14,10 +14,12 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/executor/api/background.h"
+#include "daemon/executor/api/chunk_mover.h"
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/api/executor_kind.h"
 #include "daemon/executor/process/executor_post.h"
 #include "daemon/executor/process/memory_map.h"
+#include "daemon/executor/process/process_transfers.h"
 #include "daemon/executor/process/queue_slots.h"
 #include "daemon/executor/process/spare_executor.h"
 #include "proto/base/unique_fd.h"
@@ -45,6 +47,10 @@ class ProcessDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) override {
     return memory_->AllocateChunk(bytes);
   }
+  absl::StatusOr<std::unique_ptr<Chunk>> ReserveChunk(uint64_t bytes) override {
+    return memory_->ReserveChunk(bytes);
+  }
+  Mover* mover() override { return mover_.get(); }
   absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) override;
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override {
@@ -92,6 +98,8 @@ class ProcessDevice final : public Device {
   std::unique_ptr<MemoryMap> memory_;
   std::unique_ptr<ExecutorPost> all_;    // of all classes
   std::unique_ptr<ExecutorPost> batch_;  // of batch, if that is apart
+  std::unique_ptr<ProcessTransfers> transfers_;
+  std::unique_ptr<ChunkMover> mover_;    // null: the driver has no virtual memory
   bool blamed_ = false;                  // the device is lost, and all sessions know
   uint32_t batch_ticket_ = 0;            // of the last Trace
 

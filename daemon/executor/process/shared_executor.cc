@@ -20,10 +20,16 @@ Process SharedExecutor::Get() {
   return process_;
 }
 
-Process SharedExecutor::OtherThan(const Process& used) {
+void SharedExecutor::Interrupt() {
+  MutexLock lock(mutex_);
+  changed_.NotifyAll();
+}
+
+Process SharedExecutor::OtherThan(const Process& used, absl::FunctionRef<bool()> go_on) {
   const auto until = std::chrono::steady_clock::now() + kWaitForExecutor;
   MutexLock lock(mutex_);
   while (process_ != nullptr && process_ == used) {
+    if (!go_on()) return nullptr;
     const bool changed = changed_.WaitFor(mutex_, kWaitForExecutor);
     if (!changed || std::chrono::steady_clock::now() > until) return nullptr;
   }

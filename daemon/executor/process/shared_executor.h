@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "daemon/executor/process/executor_process.h"
 #include "proto/base/mutex.h"
@@ -18,8 +19,10 @@ class SharedExecutor {
   // null: there is none, and will be none.
   void Publish(Process process);
   Process Get();
-  // Waits until there is an executor other than `used`. Returns null if there will be none, or after 30 s.
-  Process OtherThan(const Process& used);
+  // Waits until there is an executor other than `used`. Returns null if there will be none, or after 30 s, or
+  // when `go_on` is false: asked again after Interrupt.
+  Process OtherThan(const Process& used, absl::FunctionRef<bool()> go_on = [] { return true; });
+  void Interrupt();
   // Returns use(executor), of the next executor if that is Unavailable.
   template <typename Use>
   auto With(Use use) -> decltype(use(std::declval<ExecutorProcess&>())) {

@@ -30,7 +30,9 @@ constexpr size_t kMaxFds = kFirstFreeFd - kMemoryChannelFd;
 static_assert(kMaxFds <= transport::kMaxMessageFds);
 constexpr size_t kStackBytes = 64 << 10;
 
-size_t FdCount(const ExecutorCommand& command) { return 3 + size_t{2} * command.rings; }
+size_t FdCount(const ExecutorCommand& command) {
+  return kFirstRingFd - kMemoryChannelFd + size_t{2} * command.rings;
+}
 
 struct Spawned {
   pid_t pid = -1;

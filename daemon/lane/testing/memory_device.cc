@@ -17,8 +17,8 @@ class MappedChunk final : public executor::Chunk {
  public:
   MappedChunk(void* address, uint64_t bytes) : Chunk(static_cast<std::byte*>(address), bytes) {}
   ~MappedChunk() override { munmap(address(), bytes()); }
-  absl::Status Leave() override { return Replace(PROT_NONE); }
-  absl::Status Return() override { return Replace(PROT_READ | PROT_WRITE); }
+  absl::Status Leave() { return Replace(PROT_NONE); }
+  absl::Status Return() { return Replace(PROT_READ | PROT_WRITE); }
 
  private:
   // By new pages.
