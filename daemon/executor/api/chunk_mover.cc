@@ -19,6 +19,8 @@ uint64_t SizeOf(const HostParts& parts) {
   return bytes;
 }
 
+absl::Status Forgotten() { return absl::CancelledError("the move was forgotten"); }
+
 }  // namespace
 
 class ChunkMover::Job final : public Move, public MoveControl {
@@ -51,7 +53,7 @@ class ChunkMover::Job final : public Move, public MoveControl {
   }
 
   void Run(uint32_t thread) {
-    status_ = wanted() ? transfer_->Run(thread, *this) : absl::CancelledError("the move was forgotten");
+    status_ = wanted() ? transfer_->Run(thread, *this) : Forgotten();
   }
   void Fail(absl::Status status) { status_ = std::move(status); }
   // Returns whether the transfer needs a thread again.
@@ -66,7 +68,7 @@ class ChunkMover::Job final : public Move, public MoveControl {
   void Finish() {
     Release();
     const bool forgotten = state_.load() == State::kForgotten;
-    std::exchange(done_, nullptr)(forgotten ? absl::CancelledError("the move was forgotten") : status_);
+    std::exchange(done_, nullptr)(forgotten ? Forgotten() : status_);
   }
 
  private:
@@ -76,7 +78,7 @@ class ChunkMover::Job final : public Move, public MoveControl {
   Chunk& chunk_;
   std::unique_ptr<Transfer> transfer_;
   Done done_;
-  absl::Status status_;
+  absl::Status status_ = Forgotten();  // if no thread takes it
   std::atomic<State> state_;
 };
 
