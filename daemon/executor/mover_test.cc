@@ -27,8 +27,8 @@
 namespace xpud::executor::testing {
 namespace {
 
-using ::testing::Each;
 using absl::StatusCode;
+using ::testing::Each;
 
 constexpr uint64_t kBytes = AddressSpace::kChunkUnit;
 constexpr uint64_t kSmall = (uint64_t{4} << 20) + 12;
@@ -396,7 +396,8 @@ TEST_P(ExecutorMoverTest, MovesFinishWhileTheNextExecutorTakesOver) {
   auto returns = *device_->ReserveChunk(kSmall);
   auto last = *device_->AllocateChunk(kSmall);
   const std::vector<pid_t> had = Drivers();
-  // The threads of the mover have done everything; the lane hears of it when the next executor has got its memory.
+  // The threads of the mover have done everything; the lane hears of it when the next executor has got its
+  // memory.
   const auto leave = StartLeave(*leaves, {copy.Part(0, kSmall)});
   const auto back = StartReturn(*returns, {store.Part(0, kSmall)});
   for (const pid_t pid : had) {

@@ -14,6 +14,14 @@
 namespace xpud::inject {
 namespace {
 
+Plan* MakePlan(const std::string& path, const Failure& failure) {
+  Plan& plan = CreatePlan(path);
+  plan.fails = failure.call;
+  plan.result = static_cast<uint32_t>(failure.result);
+  plan.sticks = failure.sticks ? 1 : 0;
+  return &plan;
+}
+
 std::filesystem::path Beside(const std::string& name) {
   return std::filesystem::path(e2e::DaemonBinary()).replace_filename(name);
 }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 namespace xpud::inject {
 
@@ -20,5 +21,8 @@ struct Plan {
   std::atomic<uint32_t> failed_in;  // pid of the process in which it failed; 0: not yet
   char failed_call[60];
 };
+
+// Creates the file, and maps it for as long as this process lives.
+Plan& CreatePlan(const std::string& path);
 
 }  // namespace xpud::inject

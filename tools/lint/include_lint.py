@@ -100,7 +100,7 @@ RULES = (
     Rule("tools/", ("sdk/client/", "sdk/control/", "xpud/", "proto/", "tools/", "daemon/config/", *AGENT), ("gRPC",)),
     Rule("tests/fuzz/", ("proto/", "sdk/client/", "kernels/", "drivers/", "daemon/", "deploy/agent/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),
     Rule("tests/engines/", ("deploy/agent/", "proto/", "sdk/", "xpud/", "tests/"), ("gRPC",)),
-    Rule("tests/inject/", ("daemon/executor/api/", "daemon/executor/testing/", "proto/", "sdk/", "xpud/", "tests/"), ("Level Zero",)),
+    Rule("tests/inject/", ("daemon/executor/", "proto/", "sdk/", "xpud/", "tests/"), ("Level Zero", "gRPC")),  # also a device without a daemon
     Rule("tests/", ("proto/", "sdk/", "xpud/", "tests/"), ("Level Zero", "gRPC")),
 )
 

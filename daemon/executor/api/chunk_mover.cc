@@ -52,9 +52,7 @@ class ChunkMover::Job final : public Move, public MoveControl {
     return state_.compare_exchange_strong(open, State::kCommitted) || open == State::kCommitted;
   }
 
-  void Run(uint32_t thread) {
-    status_ = wanted() ? transfer_->Run(thread, *this) : Forgotten();
-  }
+  void Run(uint32_t thread) { status_ = wanted() ? transfer_->Run(thread, *this) : Forgotten(); }
   void Fail(absl::Status status) { status_ = std::move(status); }
   // Returns whether the transfer needs a thread again.
   bool RunsAgain() { return status_.ok() && !transfer_->Finish(); }

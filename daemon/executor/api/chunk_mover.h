@@ -1,5 +1,5 @@
-// Queues and threads for the moves of a device's chunks, both ways at once. Each direction has two threads, so
-// that one maps memory while the other copies. What they do with a chunk is the device's: see Transfer.
+// Queues and threads for the moves of a device's chunks, both ways at once. Each direction has two threads,
+// so that one maps memory while the other copies. What they do with a chunk is the device's: see Transfer.
 // REQUIRES: the lane's thread, unless a function says otherwise.
 #pragma once
 

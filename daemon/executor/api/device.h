@@ -44,8 +44,8 @@ struct DeviceProperties {
   kernels::GroupLimits most_groups = kernels::kAnyGroups;
 };
 
-// Device memory that is exported as an fd, so that it can outlive the process that uses it. It may be away: see
-// Mover. Then only its addresses are kept.
+// Device memory that is exported as an fd, so that it can outlive the process that uses it. It may be away:
+// see Mover. Then only its addresses are kept.
 class Chunk {
  public:
   virtual ~Chunk() { XPUD_CHECK(!moves_); }  // REQUIRES: no move of it is under way
@@ -109,8 +109,8 @@ class Device {
   void LimitMemory(uint64_t most) { properties_.total_memory = std::min(properties_.total_memory, most); }
   // Its memory is zero.
   virtual absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) = 0;
-  // Reserves addresses for a chunk, which is away: the device has no memory for it yet. Unimplemented if mover() is
-  // null.
+  // Reserves addresses for a chunk, which is away: the device has no memory for it yet. Unimplemented if
+  // mover() is null.
   virtual absl::StatusOr<std::unique_ptr<Chunk>> ReserveChunk(uint64_t /*bytes*/) {
     return absl::UnimplementedError("the device's memory cannot leave it");
   }

@@ -46,8 +46,8 @@ class Mover {
   // is zero. ResourceExhausted: the device has no memory left. REQUIRES: the chunk is away; they outlive the
   // call of `done`.
   virtual std::shared_ptr<Move> StartReturn(Chunk& chunk, HostParts from, Done done) = 0;
-  // Ends all moves, where they are: waits for calls that run, and calls no `done` any more. Then their chunks and
-  // host memory may be destroyed, and no move is started. Destroying the device does the same.
+  // Ends all moves, where they are: waits for calls that run, and calls no `done` any more. Then their chunks
+  // and host memory may be destroyed, and no move is started. Destroying the device does the same.
   virtual void End() {}
 };
 

@@ -539,8 +539,8 @@ absl::StatusOr<BlockingList*> LevelZeroDevice::MoverList(uint32_t thread) {
 absl::Status LevelZeroDevice::CopyPiece(BlockingList& list, Way way, const Chunk& chunk, uint64_t offset,
                                         std::byte* host, uint64_t bytes) const {
   if (offset > chunk.bytes() || bytes > chunk.bytes() - offset)
-    return absl::OutOfRangeError(absl::StrCat(bytes, " bytes at ", offset, " are beyond the chunk's ",
-                                              chunk.bytes()));
+    return absl::OutOfRangeError(
+        absl::StrCat(bytes, " bytes at ", offset, " are beyond the chunk's ", chunk.bytes()));
   if (virtual_memory_ && !static_cast<const ReservedChunk&>(chunk).there())
     return absl::FailedPreconditionError("the chunk's memory is away");
   std::byte* const there = chunk.address() + offset;

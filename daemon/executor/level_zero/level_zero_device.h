@@ -75,7 +75,8 @@ class LevelZeroDevice final : public Device {
   // A list for copies by another thread, which may change chunks by the functions above, too: each thread its
   // own. Thread-safe.
   absl::StatusOr<std::unique_ptr<BlockingList>> CreateBlockingList() const;
-  // Copies between a part of a chunk, which must be there, and host memory that the device knows. Thread-safe.
+  // Copies between a part of a chunk, which must be there, and host memory that the device knows.
+  // Thread-safe.
   enum class Way { kOut, kIn };
   absl::Status CopyPiece(BlockingList& list, Way way, const Chunk& chunk, uint64_t offset, std::byte* host,
                          uint64_t bytes) const;

@@ -14,7 +14,8 @@ inline constexpr int kCompilerChannelFd = 4;
 inline constexpr int kImportChannelFd = 5;
 inline constexpr int kFirstMoverChannelFd = 6;  // for each thread of a mover
 inline constexpr int kFirstRingFd =
-    kFirstMoverChannelFd + static_cast<int>(ChunkMover::kThreads);  // for each ring its memory, then its doorbell
+    kFirstMoverChannelFd +
+    static_cast<int>(ChunkMover::kThreads);  // for each ring its memory, then its doorbell
 inline constexpr int kMaxAppendThreads = 4;  // of one class; see RingPlan
 inline constexpr int kMaxRings = RingPlan::For(kMaxAppendThreads).total();
 inline constexpr int kFirstFreeFd = kFirstRingFd + 2 * kMaxRings;

@@ -73,8 +73,8 @@ void ExecutorMemory::Free(uint64_t address) {
 
 absl::Status ExecutorMemory::ImportHost(LevelZeroDevice& importer, uint64_t address, uint64_t bytes,
                                         const UniqueFd& fd) {
-  void* const mapped = mmap(Pointer(address), bytes, PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_FIXED_NOREPLACE, fd.get(), 0);
+  void* const mapped =
+      mmap(Pointer(address), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd.get(), 0);
   if (mapped == MAP_FAILED) return absl::ErrnoToStatus(errno, "mapping shared memory failed");
   const auto host = std::make_shared<Host>(address, bytes);
   ASSIGN_OR_RETURN(host->memory, importer.Import({{static_cast<std::byte*>(mapped), bytes}, fd.get()}));

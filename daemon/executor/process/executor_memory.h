@@ -1,5 +1,5 @@
-// What an executor has of its device's memory: chunks and host memory, at the addresses that the daemon chose.
-// Thread-safe; the daemon sends requests that concern the same memory one after another.
+// What an executor has of its device's memory: chunks and host memory, at the addresses that the daemon
+// chose. Thread-safe; the daemon sends requests that concern the same memory one after another.
 #pragma once
 
 #include <cstdint>

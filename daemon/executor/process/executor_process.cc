@@ -119,7 +119,9 @@ absl::Status ExecutorProcess::Reserve(uint64_t address, uint64_t bytes) {
 }
 
 // If the executor is gone, its memory is gone too.
-void ExecutorProcess::Free(uint64_t address) { (void)memory_.Tell({.kind = RequestKind::kFree, .address = address}); }
+void ExecutorProcess::Free(uint64_t address) {
+  (void)memory_.Tell({.kind = RequestKind::kFree, .address = address});
+}
 
 void ExecutorProcess::ReleaseHost(uint64_t address) {
   (void)memory_.Tell({.kind = RequestKind::kReleaseHost, .address = address});

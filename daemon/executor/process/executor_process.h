@@ -52,16 +52,16 @@ class ExecutorProcess {
   // The same for memory that may take very long (it may be in swap). Other requests do not wait for it.
   absl::Status ImportSlowly(uint64_t address, uint64_t bytes, int fd);
   void ReleaseSlowly(uint64_t address);
-  // Requests of one thread of a ChunkMover, each with a channel of its own: no other request waits for them, and
-  // they may take long. Thread-safe for each thread.
+  // Requests of one thread of a ChunkMover, each with a channel of its own: no other request waits for them,
+  // and they may take long. Thread-safe for each thread.
   class MoverEnd {
    public:
     // As above.
     absl::StatusOr<UniqueFd> Allocate(uint64_t address, uint64_t bytes);
     absl::Status Import(uint64_t address, uint64_t bytes, const UniqueFd& fd);
     absl::Status Reserve(uint64_t address, uint64_t bytes);
-    // Copies a part of a chunk, at `address`, to host memory of the executor, or from there. NotFound: it does
-    // not have this host memory, maybe not yet.
+    // Copies a part of a chunk, at `address`, to host memory of the executor, or from there. NotFound: it
+    // does not have this host memory, maybe not yet.
     absl::Status CopyOut(uint64_t address, const std::byte* host, uint64_t bytes);
     absl::Status CopyIn(uint64_t address, const std::byte* host, uint64_t bytes);
 

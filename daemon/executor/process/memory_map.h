@@ -67,8 +67,8 @@ class MemoryMap {
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, Device::ImportDone done);
 
   const Parts& parts() const { return parts_; }
-  // For the moves of chunks. What holds each executor, the first one allocates; those that are present; and the
-  // memory of a chunk, null: it is away.
+  // For the moves of chunks. What holds each executor, the first one allocates; those that are present; and
+  // the memory of a chunk, null: it is away.
   std::vector<SharedExecutor*> Executors() const;
   std::vector<Process> Present() const;
   std::shared_ptr<UniqueFd> MemoryAt(uint64_t chunk) const { return parts_.at(chunk).fd; }
@@ -103,8 +103,8 @@ class MemoryMap {
 
   MemoryMap(Addresses addresses, std::function<void()> wake)
       : addresses_(std::move(addresses)), background_(std::make_unique<Background>(std::move(wake))) {}
-  // Chooses addresses for a chunk, and has `place` bring its part to the executors. AlreadyExists: something else is
-  // there in one of them.
+  // Chooses addresses for a chunk, and has `place` bring its part to the executors. AlreadyExists: something
+  // else is there in one of them.
   absl::StatusOr<std::unique_ptr<Chunk>> AddChunk(
       uint64_t bytes, absl::FunctionRef<absl::StatusOr<Part>(uint64_t address)> place);
   // Gives it to the executors that there are; those that come later get what is in `parts_`.

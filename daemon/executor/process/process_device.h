@@ -99,9 +99,9 @@ class ProcessDevice final : public Device {
   std::unique_ptr<ExecutorPost> all_;    // of all classes
   std::unique_ptr<ExecutorPost> batch_;  // of batch, if that is apart
   std::unique_ptr<ProcessTransfers> transfers_;
-  std::unique_ptr<ChunkMover> mover_;    // null: the driver has no virtual memory
-  bool blamed_ = false;                  // the device is lost, and all sessions know
-  uint32_t batch_ticket_ = 0;            // of the last Trace
+  std::unique_ptr<ChunkMover> mover_;  // null: the driver has no virtual memory
+  bool blamed_ = false;                // the device is lost, and all sessions know
+  uint32_t batch_ticket_ = 0;          // of the last Trace
 
   Clock::time_point placed_;        // the last look at where queues are
   Clock::time_point batch_used_;    // when the post for batch last had a queue

@@ -14,7 +14,8 @@ namespace {
 
 using MoverEnd = ExecutorProcess::MoverEnd;
 
-// For host memory that an executor does not have yet. Registering takes 0.3 s a GiB, or longer if it is in swap.
+// For host memory that an executor does not have yet. Registering takes 0.3 s a GiB, or longer if it is in
+// swap.
 constexpr auto kAwaitHostMemory = std::chrono::seconds(60);
 
 absl::Status Forgotten() { return absl::CancelledError("the move was forgotten"); }
@@ -41,8 +42,7 @@ class ProcessTransfers::Exchange : public Transfer {
   // ---- on a mover's thread
 
   // Calls `use` with the executor that allocates, and again with the next one while they are lost.
-  absl::Status UseFirst(const MoveControl& control,
-                        absl::FunctionRef<absl::Status(const Process&)> use) {
+  absl::Status UseFirst(const MoveControl& control, absl::FunctionRef<absl::Status(const Process&)> use) {
     Process used;
     for (;;) {
       // Also after Forget: a lost executor may access memory until the next one is there.
@@ -67,8 +67,8 @@ class ProcessTransfers::Exchange : public Transfer {
       }
     });
   }
-  // Changes the executors that do not have the change, by `change`. If one refuses, those that have it go back, by
-  // `back`. One that is lost counts as changed.
+  // Changes the executors that do not have the change, by `change`. If one refuses, those that have it go
+  // back, by `back`. One that is lost counts as changed.
   absl::Status Change(uint32_t thread, absl::FunctionRef<absl::Status(MoverEnd)> change,
                       absl::FunctionRef<absl::Status(MoverEnd)> back) {
     for (SharedExecutor* const executors : executors_) {
@@ -173,8 +173,8 @@ class ProcessTransfers::ReturnExchange final : public Exchange {
         return brought;
       }));
     }
-    absl::Status changed = Change(
-        thread, [&](MoverEnd end) { return end.Import(address(), bytes(), *memory_); }, back);
+    absl::Status changed =
+        Change(thread, [&](MoverEnd end) { return end.Import(address(), bytes(), *memory_); }, back);
     if (!changed.ok()) memory_ = nullptr;
     return changed;
   }

@@ -1,0 +1,162 @@
+// Each call of Level Zero that moves a chunk fails: the chunk's contents are never lost, and after an error
+// the chunk is where it was.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <level_zero/ze_api.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/executor/api/mover.h"
+#include "daemon/executor/testing/device_fixture.h"
+#include "proto/base/mapping.h"
+#include "tests/inject/plan.h"
+
+namespace xpud::inject {
+namespace {
+
+using executor::Chunk;
+using executor::HostMemory;
+using executor::HostParts;
+using executor::Mover;
+using executor::testing::Driven;
+using ::testing::IsEmpty;
+
+constexpr uint64_t kBytes = (uint64_t{2} << 20) + 12;
+constexpr uint64_t kMaxCalls = 100;  // of one move
+
+Plan* plan = nullptr;  // set by main
+
+class MoveInjection : public executor::testing::DeviceTest {
+ protected:
+  void SetUp() override {
+    plan->fails = 0;
+    DeviceTest::SetUp();
+    fd_ = *CreateSealedMemfd("xpud-test", kBytes);
+    mapping_ = *Mapping::Map(fd_, kBytes, Access::kReadWrite);
+    memory_ = *device_->Import({{mapping_.data(), kBytes}, fd_.get()});
+    chunk_ = *device_->ReserveChunk(kBytes);
+    Fill();
+  }
+  void TearDown() override {
+    plan->fails = 0;
+    chunk_ = nullptr;
+    memory_ = nullptr;
+    DeviceTest::TearDown();
+  }
+  void Fill() { std::memset(mapping_.data(), 'x', kBytes); }
+  void Clear() { std::memset(mapping_.data(), 0, kBytes); }
+  bool IsFull() const {
+    return std::count(mapping_.data(), mapping_.data() + kBytes, std::byte{'x'}) == int64_t{kBytes};
+  }
+  absl::Status Move(bool leaves) {
+    std::optional<absl::Status> done;
+    const Mover::Done note = [&](absl::Status status) { done = std::move(status); };
+    const HostParts parts = {{memory_.get(), 0, kBytes}};
+    Mover& mover = *device_->mover();
+    const auto move =
+        leaves ? mover.StartLeave(*chunk_, parts, note) : mover.StartReturn(*chunk_, parts, note);
+    PollUntil([&] { return done.has_value(); });
+    return *done;
+  }
+  // Fails the move's calls one after another, until it has no more. Returns the names of those that failed.
+  std::set<std::string> FailEachOf(bool leaves, ze_result_t result, bool sticks) {
+    std::set<std::string> failed;
+    for (uint64_t call = 1; call < kMaxCalls; ++call) {
+      if (leaves) Clear();
+      Arm(call, result, sticks);
+      const absl::Status moved = Move(leaves);
+      const bool has_failed = plan->failed_in != 0;
+      const std::string name = plan->failed_call;
+      plan->fails = 0;
+      if (has_failed) failed.insert(name);
+      SCOPED_TRACE(absl::StrCat(leaves ? "leave" : "return", ", call ", call, " ", name, " 0x",
+                                absl::Hex(static_cast<uint32_t>(result)), ": ",
+                                std::string(moved.message())));
+      if (!has_failed) EXPECT_TRUE(moved.ok());
+      // Both ways work now, from where it is, and the contents are those of before.
+      if (!moved.ok()) EXPECT_TRUE(Move(leaves).ok());
+      if (leaves) EXPECT_TRUE(IsFull());
+      if (!leaves) Clear();
+      EXPECT_TRUE(Move(!leaves).ok());
+      if (!leaves) EXPECT_TRUE(IsFull());
+      if (!has_failed) return failed;
+      if (HasFailure()) return failed;
+    }
+    ADD_FAILURE() << "the move has too many calls";
+    return failed;
+  }
+  void Arm(uint64_t call, ze_result_t result, bool sticks) {
+    plan->fails = 0;
+    plan->result = static_cast<uint32_t>(result);
+    plan->sticks = sticks ? 1 : 0;
+    plan->failed_in = 0;
+    plan->failed_call[0] = '\0';
+    plan->calls = 0;
+    plan->fails = call;
+  }
+  // Does so with both ways, until all of `wanted` have failed: which call is the Nth depends on the thread,
+  // which may make its list first, and on what else executors do.
+  void FailEach(ze_result_t result, bool sticks, std::set<std::string> wanted) {
+    constexpr int kMaxPasses = 20;
+    for (int pass = 0; pass < kMaxPasses && !wanted.empty() && !HasFailure(); ++pass) {
+      for (const bool leaves : {false, true}) {
+        for (const std::string& name : FailEachOf(leaves, result, sticks)) wanted.erase(name);
+        EXPECT_TRUE(Move(leaves).ok());
+      }
+    }
+    EXPECT_THAT(wanted, IsEmpty()) << "have never failed";
+  }
+
+  UniqueFd fd_;
+  Mapping mapping_;
+  std::unique_ptr<HostMemory> memory_;
+  std::unique_ptr<Chunk> chunk_;
+};
+
+TEST_P(MoveInjection, CallsThatFailLoseNothing) {
+  for (const ze_result_t result : {ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, ZE_RESULT_ERROR_UNKNOWN}) {
+    FailEach(result, false,
+             {"zePhysicalMemCreate", "zeVirtualMemMap", "zeCommandListAppendMemoryCopy", "zeVirtualMemUnmap",
+              "zePhysicalMemDestroy"});
+  }
+}
+
+class ExecutorMoveInjection : public MoveInjection {};
+
+TEST_P(ExecutorMoveInjection, MovesGoOnWhereTheDeviceIsLost) {
+  FailEach(ZE_RESULT_ERROR_DEVICE_LOST, true,
+           {"zePhysicalMemCreate", "zeVirtualMemMap", "zeMemGetAllocProperties",
+            "zeCommandListAppendMemoryCopy", "zeVirtualMemUnmap"});
+  EXPECT_GT(device_->executor(executor::ExecutorRole::kAll).replaced, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Device, MoveInjection,
+                         ::testing::Values(Driven::kInProcess, Driven::kByExecutor, Driven::kByTwoExecutors),
+                         executor::testing::NameOf);
+INSTANTIATE_TEST_SUITE_P(Device, ExecutorMoveInjection,
+                         ::testing::Values(Driven::kByExecutor, Driven::kByTwoExecutors),
+                         executor::testing::NameOf);
+
+}  // namespace
+}  // namespace xpud::inject
+
+int main(int argc, char** argv) {
+  std::string path;
+  if (std::getenv(xpud::inject::kPlanVariable) == nullptr) {  // otherwise this is an executor
+    path = absl::StrCat(::testing::TempDir(), "inject-move-", getpid());
+    xpud::inject::plan = &xpud::inject::CreatePlan(path);
+    setenv(xpud::inject::kPlanVariable, path.c_str(), 1);
+  }
+  const int result = xpud::executor::testing::RunDeviceTests(argc, argv, XPUD_DRIVER_PATH);
+  unlink(path.c_str());
+  return result;
+}
