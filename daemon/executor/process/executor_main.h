@@ -12,10 +12,10 @@ namespace xpud::executor::process {
 inline constexpr int kMemoryChannelFd = 3;
 inline constexpr int kCompilerChannelFd = 4;
 inline constexpr int kImportChannelFd = 5;
-inline constexpr int kFirstMoverChannelFd = 6;  // for each thread of a mover
-inline constexpr int kFirstRingFd =
-    kFirstMoverChannelFd +
-    static_cast<int>(ChunkMover::kThreads);  // for each ring its memory, then its doorbell
+inline constexpr int kFirstMoverChannelFd = 6;  // for each thread of a ChunkMover
+inline constexpr int kMoverChannels = static_cast<int>(ChunkMover::kThreads);
+// For each ring its memory, then its doorbell.
+inline constexpr int kFirstRingFd = kFirstMoverChannelFd + kMoverChannels;
 inline constexpr int kMaxAppendThreads = 4;  // of one class; see RingPlan
 inline constexpr int kMaxRings = RingPlan::For(kMaxAppendThreads).total();
 inline constexpr int kFirstFreeFd = kFirstRingFd + 2 * kMaxRings;

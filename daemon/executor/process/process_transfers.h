@@ -1,11 +1,9 @@
 // Moves of chunks by executor processes. When an executor is lost in the middle, a move goes on with the next
-// one:
-// - Before a leave is committed, the chunk's contents are copied again; the daemon holds the memory's fd.
-// - A return begins again with new memory, unless all of it was copied: then the daemon holds its fd.
-// - The map lists the change, on the lane's thread, when all executors have it. Until then an executor that
-// comes
-//   between gets what is listed, and then the change, on a mover's thread. Later ones get the change.
-// Owned by ProcessDevice. REQUIRES: the lane's thread, except for what is said in chunk_mover.h.
+// one. Before a leave is committed, the contents are copied again: the daemon holds the memory's fd. A return
+// begins again with new memory, unless all of it was copied: then the daemon holds its fd. The map lists the
+// change, on the lane's thread, when all executors have it. An executor that comes before gets what is
+// listed, and then the change, on a mover's thread. Owned by ProcessDevice. REQUIRES: the lane's thread,
+// except for what is said in chunk_mover.h.
 #pragma once
 
 #include <memory>
