@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<Chunk>> MemoryMap::AllocateChunk(uint64_t bytes) 
   return AddChunk(bytes, [&](uint64_t address) -> absl::StatusOr<Part> {
     const MemoryHolder& first = *holders_.front();
     ASSIGN_OR_RETURN(UniqueFd fd, first.executor()->Allocate(address, bytes));
-    const Part part = {bytes, std::make_shared<UniqueFd>(std::move(fd)), Part::Kind::kChunk};
+    Part part = {bytes, std::make_shared<UniqueFd>(std::move(fd)), Part::Kind::kChunk};
     absl::Status given = GiveHolders(address, part, &first);
     if (given.ok()) return part;
     TakeBack(*first.executor(), address, part);
@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<Chunk>> MemoryMap::AllocateChunk(uint64_t bytes) 
 
 absl::StatusOr<std::unique_ptr<Chunk>> MemoryMap::ReserveChunk(uint64_t bytes) {
   return AddChunk(bytes, [&](uint64_t address) -> absl::StatusOr<Part> {
-    const Part part = {bytes, nullptr, Part::Kind::kChunk};
+    Part part = {bytes, nullptr, Part::Kind::kChunk};
     RETURN_IF_ERROR(GiveHolders(address, part, nullptr));
     return part;
   });
