@@ -105,7 +105,7 @@ std::shared_ptr<Move> ChunkMover::Start(JobPointer job) {
     AddDone(job);
     return job;
   }
-  MutexLock lock(mutex_);
+  const MutexLock lock(direction.mutex);
   direction.waiting.push_back(job);
   direction.changed.NotifyOne();
   return job;
@@ -126,8 +126,8 @@ void ChunkMover::Main(Direction& direction, uint32_t thread) {
   for (;;) {
     JobPointer job;
     {
-      MutexLock lock(mutex_);
-      while (direction.waiting.empty() && !ended_.load()) direction.changed.Wait(mutex_);
+      const MutexLock lock(direction.mutex);
+      while (direction.waiting.empty() && !ended_.load()) direction.changed.Wait(direction.mutex);
       if (ended_.load()) return;
       job = std::move(direction.waiting.front());
       direction.waiting.pop_front();
@@ -139,7 +139,7 @@ void ChunkMover::Main(Direction& direction, uint32_t thread) {
 
 void ChunkMover::AddDone(JobPointer job) {
   {
-    MutexLock lock(mutex_);
+    const MutexLock lock(done_mutex_);
     done_.push_back(std::move(job));
     any_done_.store(true, std::memory_order_release);
   }
@@ -149,12 +149,12 @@ void ChunkMover::AddDone(JobPointer job) {
 void ChunkMover::Drop(const Job& job) {
   JobPointer dropped;
   {
-    std::deque<JobPointer>& waiting = job.direction().waiting;
-    MutexLock lock(mutex_);
-    const auto found = std::ranges::find(waiting, &job, &JobPointer::get);
-    if (found == waiting.end()) return;
+    Direction& direction = job.direction();
+    const MutexLock lock(direction.mutex);
+    const auto found = std::ranges::find(direction.waiting, &job, &JobPointer::get);
+    if (found == direction.waiting.end()) return;
     dropped = *found;
-    waiting.erase(found);
+    direction.waiting.erase(found);
   }
   AddDone(std::move(dropped));
 }
@@ -163,7 +163,7 @@ void ChunkMover::FinishDone() {
   if (!any_done_.load(std::memory_order_acquire)) return;
   std::vector<JobPointer> done;
   {
-    MutexLock lock(mutex_);
+    const MutexLock lock(done_mutex_);
     done.swap(done_);
     any_done_.store(false, std::memory_order_relaxed);
   }
@@ -172,26 +172,27 @@ void ChunkMover::FinishDone() {
       job->Finish();
       continue;
     }
-    MutexLock lock(mutex_);
-    job->direction().waiting.push_front(job);
-    job->direction().changed.NotifyOne();
+    Direction& direction = job->direction();
+    const MutexLock lock(direction.mutex);
+    direction.waiting.push_front(job);
+    direction.changed.NotifyOne();
   }
 }
 
 void ChunkMover::End() {
-  {
-    MutexLock lock(mutex_);
-    if (ended_.exchange(true)) return;
-    for (Direction* const direction : {&out_, &in_}) direction->changed.NotifyAll();
+  if (ended_.exchange(true)) return;
+  for (Direction* const direction : {&out_, &in_}) {
+    const MutexLock lock(direction->mutex);
+    direction->changed.NotifyAll();
   }
   transfers_.Interrupt();
-  for (Direction* const direction : {&out_, &in_})
-    for (std::thread& thread : direction->threads) thread.join();
-  MutexLock lock(mutex_);  // for the analysis: no thread is left
   for (Direction* const direction : {&out_, &in_}) {
+    for (std::thread& thread : direction->threads) thread.join();
+    const MutexLock lock(direction->mutex);
     for (const JobPointer& job : direction->waiting) job->Release();
     direction->waiting.clear();
   }
+  const MutexLock lock(done_mutex_);
   for (const JobPointer& job : done_) job->Release();
   done_.clear();
   any_done_.store(false);

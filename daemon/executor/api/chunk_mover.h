@@ -73,8 +73,9 @@ class ChunkMover final : public Mover {
     const char* name;  // of its threads
     uint32_t first_thread;
     std::vector<std::thread> threads{};
-    std::deque<JobPointer> waiting{};  // guarded by mutex_
-    CondVar changed{};
+    Mutex mutex{};
+    CondVar changed{};  // notified for each that waits, and when the mover ends
+    std::deque<JobPointer> waiting ABSL_GUARDED_BY(mutex){};
   };
 
   std::shared_ptr<Move> Start(JobPointer job);
@@ -86,12 +87,12 @@ class ChunkMover final : public Mover {
 
   const std::function<void()> wake_;
   Transfers& transfers_;
-  Mutex mutex_;
   Direction out_{.name = "xpud-out", .first_thread = 0};
   Direction in_{.name = "xpud-in", .first_thread = kDirectionThreads};
-  std::vector<JobPointer> done_ ABSL_GUARDED_BY(mutex_);
+  Mutex done_mutex_;
+  std::vector<JobPointer> done_ ABSL_GUARDED_BY(done_mutex_);
   std::atomic<bool> any_done_{false};
-  std::atomic<bool> ended_{false};  // set with mutex_ held
+  std::atomic<bool> ended_{false};
 };
 
 // Copies `parts` piece by piece: calls copy(offset in the chunk, the device's address of the host memory,
