@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,7 +31,7 @@ std::filesystem::path Beside(const std::string& name) {
 
 InjectedDaemon::InjectedDaemon(const std::string& folder, const std::vector<std::string>& flags,
                                const Failure& failure)
-    : folder_(folder), socket_(folder + "/xpud.sock"), plan_(folder + "/plan", failure) {
+    : folder_(folder), socket_(folder + "/xpud.sock"), plan_(MakePlan(folder + "/plan", failure)) {
   int ready[2];
   if (pipe2(ready, O_CLOEXEC) != 0) std::abort();
   pid_ = fork();
@@ -59,7 +60,10 @@ void InjectedDaemon::Become(const std::vector<std::string>& flags, int ready) co
   _exit(99);
 }
 
-InjectedDaemon::~InjectedDaemon() { End(); }
+InjectedDaemon::~InjectedDaemon() {
+  End();
+  munmap(plan_, sizeof(Plan));
+}
 
 std::string InjectedDaemon::Log() const {
   std::ifstream file(folder_ + "/log");

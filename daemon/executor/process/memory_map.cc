@@ -102,12 +102,6 @@ std::vector<Process> MemoryMap::Present() const {
   return present;
 }
 
-// An executor that cannot go back is of no use: its successor gets what is listed.
-void MemoryMap::GiveBack(ExecutorProcess& process, uint64_t address, const Part& part) {
-  const absl::Status given = Give(process, address, part);
-  if (!given.ok() && !absl::IsUnavailable(given)) process.Kill();
-}
-
 absl::Status MemoryMap::GiveHolders(uint64_t address, const Part& part, const MemoryHolder* except) {
   std::vector<Process> given;
   for (const MemoryHolder* const holder : holders_) {
