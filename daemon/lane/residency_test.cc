@@ -246,6 +246,22 @@ TEST_F(ResidencyTest, TenantLargerThanTheDeviceExchangesItsChunks) {
   EXPECT_LE(a.arena().on_device(), kDeviceBytes);
 }
 
+// Whatever the order of its uses, it goes on.
+TEST_F(ResidencyTest, ProgramsThatDoNotRepeatThemselvesGoOn) {
+  Program a(*this, 1);
+  pool_->ledger().SetTenantQuota(a.tenant(), 2 * kDeviceBytes);
+  a.AllocateAll(6, kBlock);
+  for (size_t i = 0; i < 6; ++i) a.Write(i, static_cast<int>(i) + 1);
+  uint32_t random = 1;
+  for (int round = 0; round < 300; ++round) {
+    random = random * 1664525 + 1013904223;
+    const size_t i = (random >> 16) % 6;
+    const int uses = 1 + static_cast<int>((random >> 24) % 20);
+    for (int use = 0; use < uses; ++use) a.Await(i, /*writes=*/false);
+    if (round % 10 == 0) a.ExpectHas(i, static_cast<int>(i) + 1);
+  }
+}
+
 TEST_F(ResidencyTest, WhatNeverFitsTogetherIsRefused) {
   Program a(*this, 1), b(*this, 2);
   pool_->ledger().SetTenantQuota(a.tenant(), 2 * kDeviceBytes);

@@ -40,11 +40,15 @@ struct Chunk {
   uint64_t bytes() const { return memory->bytes(); }
   bool is_on_device() const { return place != Place::kAway; }
   bool is_moving() const { return move != nullptr; }
-  // When it is used next. Programs repeat themselves: if no command that waits says it, it is used as long
-  // after the last use as that was after the one before.
-  uint64_t next_use() const {
-    if (expected != kNever) return expected;
-    return period == 0 ? kNever - 1 : last_use + period;
+  // Whether commands that wait will use it, after command `now`.
+  bool IsExpected(uint64_t now) const { return expected != kNever && expected > now; }
+  // When it is used next, after command `now`. Programs repeat themselves: if no command that waits says it,
+  // it is used as long after the last use as that was after the one before; what was not used then has
+  // longer to wait the longer it waits already.
+  uint64_t NextUse(uint64_t now) const {
+    if (IsExpected(now)) return expected;
+    if (period == 0) return kNever - 1;
+    return last_use + period > now ? last_use + period : now + (now - last_use) + 1;
   }
   // It is used by command `command` of the arena. Uses that follow each other closely are one.
   void Used(uint64_t command) {

@@ -326,14 +326,13 @@ std::vector<Chunk*> Residency::MissingOf(Arena& arena) const {
   for (const auto& [address, each] : arena.chunks()) {
     Chunk* const chunk = each.get();
     if (chunk->place == Chunk::Place::kDevice || std::ranges::find(missing, chunk) != missing.end()) continue;
-    const uint64_t next = chunk->next_use(), ahead = next - std::min(next, watch.commands);
-    const bool soon = chunk->expected != Chunk::kNever ||
-                      (chunk->period != 0 && ahead <= chunk->period / kCyclePart);
+    const bool soon = chunk->IsExpected(watch.commands) ||
+                      chunk->NextUse(watch.commands) - watch.commands <= chunk->period / kCyclePart;
     if (exchanges ? soon : soon || chunk->comes_back) missing.push_back(chunk);
   }
   std::ranges::sort(missing.begin() + static_cast<ptrdiff_t>(wanted), missing.end(), {},
-                    [](const Chunk* chunk) {
-                      return std::tuple(chunk->next_use(), chunk->last_use, chunk->begin());
+                    [&](const Chunk* chunk) {
+                      return std::tuple(chunk->NextUse(watch.commands), chunk->last_use, chunk->begin());
                     });
   return missing;
 }
@@ -404,14 +403,16 @@ Chunk* Residency::LatestUsed(Arena& arena, bool only_cold, uint64_t not_before) 
   std::erase_if(watch.earlier, [](const Chunk::Use& use) { return use.user->HasCompleted(use.mark); });
   if (!watch.earlier.empty()) return nullptr;
   Chunk* latest = nullptr;
+  uint64_t latest_use = 0;
   for (const auto& [address, each] : arena.chunks()) {
     Chunk& chunk = *each;
     if (chunk.place != Chunk::Place::kDevice || chunk.is_moving() || (only_cold && now_ns_ - chunk.last_use_ns < kColdNs)) continue;
-    if (chunk.next_use() <= not_before || chunk.IsInUse()) continue;
-    const auto later = [](const Chunk& a, const Chunk& b) {
-      return a.next_use() != b.next_use() ? a.next_use() > b.next_use() : a.last_use_ns < b.last_use_ns;
-    };
-    if (latest == nullptr || later(chunk, *latest)) latest = &chunk;
+    const uint64_t next = chunk.NextUse(watch.commands);
+    if (next <= not_before || chunk.IsInUse()) continue;
+    if (latest != nullptr && std::pair(next, latest->last_use_ns) <= std::pair(latest_use, chunk.last_use_ns))
+      continue;
+    latest = &chunk;
+    latest_use = next;
   }
   return latest;
 }
@@ -437,9 +438,10 @@ Chunk* Residency::ChooseVictim(Arena& arena, const Chunk& next) {
       if (Chunk* const chunk = LatestUsed(*other, cold, 0); may_give(*other, chunk)) return chunk;
     }
   }
-  if (Chunk* const chunk = LatestUsed(arena, /*only_cold=*/true, next.next_use()); chunk != nullptr)
+  const uint64_t next_use = next.NextUse(arena.watch().commands);
+  if (Chunk* const chunk = LatestUsed(arena, /*only_cold=*/true, next_use); chunk != nullptr)
     return chunk;
-  if (Exchanges(arena)) return LatestUsed(arena, /*only_cold=*/false, next.next_use());
+  if (Exchanges(arena)) return LatestUsed(arena, /*only_cold=*/false, next_use);
   // Tenants at work. One is suspended at a time: what it still has under way ends first.
   std::ranges::sort(others, {}, [](const Arena* other) {
     return std::tuple(!other->watch().is_suspended, other->watch().turn_ends_ns, other->tenant());

@@ -181,11 +181,11 @@ void Memory::ReleaseDeferred() {
 absl::StatusOr<std::optional<MemoryShortage>> Memory::Credit(uint64_t wanted) {
   memory::Pool& pool = *state_.pool;
   if (wanted <= account_.credit()) return std::nullopt;
-  if (wanted > pool.ledger().capacity()) {
+  const uint64_t more = wanted - account_.credit();
+  if (more > pool.ledger().capacity()) {
     pool.ledger().Reclaim();
     return NarrowestLimit();
   }
-  const uint64_t more = wanted - account_.credit();
   // The session asks for one more block.
   const uint64_t block = wanted - std::min(wanted, allocated_);
   if (pool.ledger().ShortOf(account_, more)) {
