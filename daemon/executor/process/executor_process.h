@@ -49,6 +49,8 @@ class ExecutorProcess {
   absl::Status Reserve(uint64_t address, uint64_t bytes);
   void Free(uint64_t address);
   void ReleaseHost(uint64_t address);
+  // Whether it answers. Then it has done what was asked above, Free and ReleaseHost included.
+  bool IsThere();
   // The same for memory that may take very long (it may be in swap). Other requests do not wait for it.
   absl::Status ImportSlowly(uint64_t address, uint64_t bytes, int fd);
   void ReleaseSlowly(uint64_t address);
@@ -106,7 +108,6 @@ class ExecutorProcess {
   ExecutorProcess(std::vector<PrivateRing> rings, Ends ends);
   absl::Status Spawn(Spawner& spawner, const ExecutorCommand& command, const Ends& ends);
   absl::StatusOr<Channel::Reply> AskMemory(RequestKind kind, uint64_t address, uint64_t bytes, int fd = -1);
-  bool IsThere();
   absl::StatusOr<Channel::Reply> AskCompiler(RequestKind kind, std::span<const std::byte> input);
 
   pid_t pid_ = 0;

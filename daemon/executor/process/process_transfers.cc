@@ -53,6 +53,11 @@ class ProcessTransfers::Exchange : public Transfer {
       if (!absl::IsUnavailable(done)) return done;
     }
   }
+  // Chunks are freed by another channel, which nobody waits for.
+  void AwaitFrees() {
+    for (SharedExecutor* const executors : executors_)
+      if (const Process process = executors->Get(); process != nullptr) (void)process->IsThere();
+  }
   // Copies by `copy`, a function of MoverEnd.
   absl::Status Copy(MoverEnd end, const MoveControl& control,
                     absl::Status (MoverEnd::*copy)(uint64_t, const std::byte*, uint64_t)) {
@@ -183,8 +188,13 @@ class ProcessTransfers::ReturnExchange final : public Exchange {
 
  private:
   absl::Status Bring(MoverEnd end, const MoveControl& control) {
-    ASSIGN_OR_RETURN(UniqueFd fd, end.Allocate(address(), bytes()));
-    memory_ = std::make_shared<UniqueFd>(std::move(fd));
+    auto fd = end.Allocate(address(), bytes());
+    if (absl::IsResourceExhausted(fd.status())) {
+      AwaitFrees();
+      fd = end.Allocate(address(), bytes());
+    }
+    RETURN_IF_ERROR(fd.status());
+    memory_ = std::make_shared<UniqueFd>(*std::move(fd));
     return Copy(end, control, &MoverEnd::CopyIn);
   }
 
