@@ -131,10 +131,16 @@ class MoverTest : public DeviceTest {
 class ExecutorMoverTest : public MoverTest {
  protected:
   ExecutorStatus Status(ExecutorRole role = ExecutorRole::kAll) const { return device_->executor(role); }
-  void Kill() const { ASSERT_EQ(kill(Status().pid, SIGKILL), 0); }
-  void AwaitNext() {
-    PollUntil([&] { return Status().replaced == Status().lost && Status().lost != 0; });
+  void Kill() {
+    killed_ = Status().pid;
+    ASSERT_EQ(kill(killed_, SIGKILL), 0);
   }
+  void AwaitNext() {
+    PollUntil([&] { return Status().pid != 0 && Status().pid != killed_; });
+  }
+
+ private:
+  pid_t killed_ = 0;
 };
 
 // ---- where the memory is
@@ -409,14 +415,13 @@ TEST_P(ExecutorMoverTest, MovesFinishWhileTheNextExecutorTakesOver) {
   auto returns = *device_->ReserveChunk(kSmall);
   auto last = *device_->AllocateChunk(kSmall);
   const std::vector<pid_t> had = Drivers();
-  // The threads of the mover have done everything; the lane hears of it when the next executor has got its
-  // memory.
+  // The threads of the mover have changed all executors, and the lane hears of it when the next executor has
+  // got its memory.
   const auto leave = StartLeave(*leaves, {copy.Part(0, kSmall)});
   const auto back = StartReturn(*returns, {store.Part(0, kSmall)});
   for (const pid_t pid : had) {
     while (PagesAt(pid, *leaves) != "---p" || PagesAt(pid, *returns) != "rw-s") std::this_thread::yield();
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the copy
   Kill();
   // Chunks are given in the order of their addresses.
   const auto is_given = [&] {
