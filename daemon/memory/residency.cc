@@ -3,8 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -37,7 +35,6 @@ constexpr uint64_t kHigherClassTurns = 8;
 constexpr uint64_t kCyclePart = 8;
 constexpr uint64_t kReadyBytes = 512 << 20;  // of the host, before they are needed
 
-constexpr uint64_t kMaxWaitAtEndNs = 5 * kSecond;
 
 bool IsHigher(PriorityClass a, PriorityClass b) { return a < b; }
 
@@ -53,14 +50,9 @@ Residency::Residency(executor::Device& device, const Ledger& ledger, const Arena
       store_(device, mover_ == nullptr ? 0 : options_.host_limit, options_.wake),
       room_(device.properties().total_memory) {}
 
-// The chunks of moves that are under way must outlive them.
 Residency::~Residency() {
   XPUD_CHECK(arenas_.empty());
-  const uint64_t until = NowNs() + kMaxWaitAtEndNs;
-  while (moves_in_ + moves_out_ > 0 && NowNs() < until) {
-    device_.Poll();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  if (mover_ != nullptr) mover_->End();
 }
 
 // ---- what there is
