@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -78,7 +80,8 @@ class ResidencyTest : public testing::Test {
     void ExpectHas(size_t i, int value) {
       Await(i, /*writes=*/false);
       const auto* const bytes = reinterpret_cast<const unsigned char*>(blocks_[i].address);
-      for (uint64_t at = 0; at < blocks_[i].bytes; at += 4096) ASSERT_EQ(bytes[at], value) << i << " at " << at;
+      for (uint64_t at = 0; at < blocks_[i].bytes; at += 4096)
+        ASSERT_EQ(bytes[at], value) << i << " at " << at;
     }
     void Free(size_t i) {
       test_.pool_->Free(blocks_[i]);
@@ -110,10 +113,13 @@ class ResidencyTest : public testing::Test {
   void Make(uint64_t host_bytes) {
     pool_ = std::make_unique<Pool>(device_, 0, Residency::Options{.host_limit = host_bytes});
   }
-  // A tenth of a millisecond, in which moves end.
+  // A tenth of a millisecond, in which moves end, and what the host does in the background.
   void Pass() {
     now_ns_ += kMillisecond / 10;
     device_.Poll();
+    pool_->residency().Poll(now_ns_);
+    if (!pool_->residency().store().is_busy()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
     pool_->residency().Poll(now_ns_);
   }
   void PassFor(uint64_t milliseconds) {

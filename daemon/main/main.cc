@@ -205,7 +205,12 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
     library.compiler = compiler;
     ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create(library));
     const uint64_t host_bytes = MoveOutLimit(options, *device, devices.size());
-    state.Use(std::move(device), static_cast<uint32_t>(states.size()), {.host_limit = host_bytes, .wake = wake});
+    const auto index = static_cast<uint32_t>(states.size());
+    const auto log_trouble = [index](const absl::Status& trouble) {
+      spdlog::warn("memory_move_failed device={} error=\"{}\" note=\"it is tried again\"", index,
+                   std::string(trouble.message()));
+    };
+    state.Use(std::move(device), index, {.host_limit = host_bytes, .on_trouble = log_trouble, .wake = wake});
     reloader.SetUp(state);
     states.push_back(std::move(state));
   }

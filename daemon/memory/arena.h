@@ -71,18 +71,18 @@ class Arena {
   bool is_watched() const { return watch_.on; }
   struct Watch {
     bool on = false;
-    uint64_t commands = 0;          // that used memory
+    uint64_t commands = 0;            // that used memory
     std::vector<Chunk::Use> earlier;  // what was under way when it began
     PriorityClass priority = PriorityClass::kInteractive;
-    bool is_at_work = false;        // now
-    uint64_t last_work_ns = 0;      // before that
-    std::vector<Chunk*> wanted;     // by commands that wait
-    bool is_suspended = false;      // others have their turn; no command uses memory
-    uint64_t waits_since_ns = 0;    // for its turn, or for memory; 0: it does not
-    uint64_t fetch_began_ns = 0;    // of what it waits for; 0: not yet
-    MovedBytes moved_before;        // what was moved when its rates were last taken
-    uint64_t turn_ns = 0;           // the length of its turn
-    uint64_t turn_ends_ns = 0;      // after that others may have its memory
+    bool is_at_work = false;      // now
+    uint64_t last_work_ns = 0;    // before that
+    std::vector<Chunk*> wanted;   // by commands that wait
+    bool is_suspended = false;    // others have their turn; no command uses memory
+    uint64_t waits_since_ns = 0;  // for its turn, or for memory; 0: it does not
+    uint64_t fetch_began_ns = 0;  // of what it waits for; 0: not yet
+    MovedBytes moved_before;      // what was moved when its rates were last taken
+    uint64_t turn_ns = 0;         // the length of its turn
+    uint64_t turn_ends_ns = 0;    // after that others may have its memory
   };
   Watch& watch() { return watch_; }
   const Watch& watch() const { return watch_; }

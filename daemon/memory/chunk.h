@@ -1,5 +1,5 @@
-// A chunk of a tenant's arena: where it is, what the host has of it, and when it is used. All but `memory` and
-// `free` is for memory that moves: see Residency. REQUIRES: the lane's thread.
+// A chunk of a tenant's arena: where it is, what the host has of it, and when it is used. All but `memory`
+// and `free` is for memory that moves: see Residency. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,14 @@ struct Chunk {
   std::unique_ptr<executor::Chunk> memory;
   Arena* arena = nullptr;  // null: it ended while the chunk moved
   Place place = Place::kDevice;
-  bool changed = true;         // its contents are not those in `host`; away: it has none, and returns as zeros
-  bool comes_back = false;     // it left for others, not for memory of the same tenant
-  executor::HostParts host;    // where a copy of its contents is, or goes
-  std::vector<Use> uses;       // while its arena is watched
-  uint64_t last_use = 0;       // by the arena's count of commands
+  bool changed = true;       // its contents are not those in `host`; away: it has none, and returns as zeros
+  bool comes_back = false;   // it left for others, not for memory of the same tenant
+  executor::HostParts host;  // where a copy of its contents is, or goes
+  std::vector<Use> uses;     // while its arena is watched
+  uint64_t last_use = 0;     // by the arena's count of commands
   uint64_t last_use_ns = 0;
-  uint64_t period = 0;         // between its last two uses; 0: not known
-  uint64_t expected = kNever;  // the next use, as the commands that wait say
+  uint64_t period = 0;                   // between its last two uses; 0: not known
+  uint64_t expected = kNever;            // the next use, as the commands that wait say
   std::shared_ptr<executor::Move> move;  // also for a while after it was forgotten
 
   uint64_t begin() const { return reinterpret_cast<uint64_t>(memory->address()); }

@@ -1,6 +1,6 @@
-// Host memory for what has left a device: taken in steps of kStepBytes, which the device imports in the
-// background, and given out in slots. A slot is cleared before it is given out again. REQUIRES: the lane's
-// thread.
+// Host memory for what has left a device: taken in steps of kStepBytes, whose pages the kernel makes and the
+// device imports in the background, and given out in slots. A slot is cleared before it is given out again.
+// REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +44,8 @@ class HostStore {
   uint64_t used_bytes() const { return used_; }    // in slots that were taken
   uint64_t taken_bytes() const { return taken_; }  // of the machine
   uint64_t free_bytes() const { return free_.size() * kSlotBytes; }
+  // Whether slots will be free soon without anybody returning any: a step is taken, or some are cleared.
+  bool is_busy() const { return takes_step_ || clearing_ != 0; }
   // Why the last step could not be taken; OK: it could.
   const absl::Status& trouble() const { return trouble_; }
 
@@ -55,11 +57,13 @@ class HostStore {
   };
 
   absl::Status StartStep();
+  void Import(const std::shared_ptr<Step>& step);
   void AddStep(std::shared_ptr<Step> step, absl::StatusOr<std::unique_ptr<executor::HostMemory>> imported);
 
   executor::Device& device_;
   const uint64_t limit_;
   uint64_t used_ = 0, taken_ = 0;
+  int clearing_ = 0;  // calls of Return
   bool takes_step_ = false;
   absl::Status trouble_;
   std::vector<std::shared_ptr<Step>> steps_;

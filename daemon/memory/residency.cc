@@ -1,8 +1,7 @@
 #include "daemon/memory/residency.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -18,15 +17,16 @@ namespace {
 constexpr uint64_t kMillisecond = 1'000'000, kSecond = 1000 * kMillisecond;
 constexpr uint64_t kDecideNs = kMillisecond / 10;  // between two looks while nothing has changed
 constexpr uint64_t kIdleNs = 100 * kMillisecond;   // without work for so long: idle
-constexpr uint64_t kColdNs = kSecond;              // not used for so long: not part of what a tenant works with
-constexpr uint64_t kCalmNs = 10 * kSecond;         // without a move for so long: nothing is watched any more
-constexpr uint64_t kFullNs = kSecond;              // before the device is asked again for more than it had
-constexpr uint64_t kPauseNs = 10 * kMillisecond;   // after a move failed
+constexpr uint64_t kRestNs = 5 * kMillisecond;     // and so ends its turn
+constexpr uint64_t kColdNs = kSecond;       // not used for so long: not part of what a tenant works with
+constexpr uint64_t kCalmNs = 10 * kSecond;  // without a move for so long: nothing is watched any more
+constexpr uint64_t kFullNs = kSecond;       // before the device is asked again for more than it had
+constexpr uint64_t kPauseNs = 10 * kMillisecond;  // after a move failed
 // Moves that are under way at once, each way, and what leaves ahead of what comes.
 constexpr int kMaxMoves = 4;
 constexpr uint64_t kAheadBytes = 256 << 20;
-// The length of a turn, by the time that its memory took to come: where another tenant computes meanwhile, and
-// where the device would be idle.
+// The length of a turn, by the time that its memory took to come: where another tenant computes meanwhile,
+// and where the device would be idle.
 constexpr uint64_t kExchangesBeside = 2, kExchangesAlone = 8;
 constexpr uint64_t kMinTurnNs = 50 * kMillisecond;
 // A higher class has more turns before a lower one gets its, which is as short as turns are.
@@ -34,7 +34,6 @@ constexpr uint64_t kHigherClassTurns = 8;
 // A tenant that exchanges its own chunks brings those that are used within this part of its cycle.
 constexpr uint64_t kCyclePart = 8;
 constexpr uint64_t kReadyBytes = 512 << 20;  // of the host, before they are needed
-
 
 bool IsHigher(PriorityClass a, PriorityClass b) { return a < b; }
 
@@ -117,7 +116,8 @@ uint64_t Residency::PromisedToOthers(const Arena& arena) const {
   uint64_t promised = 0;
   for (const auto& [tenant, share] : ledger_.tenants()) {
     if (share.guarantee == 0 || tenant == arena.tenant()) continue;
-    const auto has = std::ranges::find_if(arenas_, [&](const Arena* each) { return each->tenant() == tenant; });
+    const auto has =
+        std::ranges::find_if(arenas_, [&](const Arena* each) { return each->tenant() == tenant; });
     const uint64_t there = has == arenas_.end() ? 0 : (*has)->on_device();
     promised += share.guarantee - std::min(share.guarantee, there);
   }
@@ -168,14 +168,14 @@ absl::StatusOr<bool> Residency::Hold(Arena& arena, const User& user, const Mark&
                                      std::span<const Operand> operands) {
   Arena::Watch& watch = arena.watch();
   bool there = !watch.is_suspended;
+  std::vector<Chunk*> missing;
   for (const Operand& operand : operands) {
     Chunk& chunk = arena.ChunkOf(reinterpret_cast<uint64_t>(operand.address));
     if (chunk.place == Chunk::Place::kDevice || (!watch.is_suspended && Keep(chunk))) continue;
     there = false;
-    if (std::ranges::find(watch.wanted, &chunk) != watch.wanted.end()) continue;
-    watch.wanted.push_back(&chunk);
-    chunk.Missed(watch.commands + 1);
-    changed_ = true;
+    if (std::ranges::find(watch.wanted, &chunk) == watch.wanted.end() &&
+        std::ranges::find(missing, &chunk) == missing.end())
+      missing.push_back(&chunk);
   }
   if (there) {
     ++watch.commands;
@@ -183,6 +183,7 @@ absl::StatusOr<bool> Residency::Hold(Arena& arena, const User& user, const Mark&
       Chunk& chunk = arena.ChunkOf(reinterpret_cast<uint64_t>(operand.address));
       chunk.changed |= operand.writes;
       chunk.Used(watch.commands);
+      std::erase(watch.wanted, &chunk);
       chunk.last_use_ns = now_ns_;
       const auto same = std::ranges::find_if(chunk.uses, [&](const Chunk::Use& use) {
         return use.user == &user && use.mark.queue == mark.queue;
@@ -197,10 +198,26 @@ absl::StatusOr<bool> Residency::Hold(Arena& arena, const User& user, const Mark&
   if (watch.waits_since_ns == 0) watch.waits_since_ns = now_ns_;
   waiting_ = true;
   RETURN_IF_ERROR(CheckFits(arena, operands));
+  Want(arena, missing);
   return false;
 }
 
-absl::Status Residency::CheckFits(Arena& arena, std::span<const Operand> operands) const {
+// What one command lacks is wanted as a whole, beside what others want, or not yet.
+void Residency::Want(Arena& arena, std::span<Chunk* const> missing) {
+  Arena::Watch& watch = arena.watch();
+  const auto sum = [](std::span<Chunk* const> chunks) {
+    return std::accumulate(chunks.begin(), chunks.end(), uint64_t{0},
+                           [](uint64_t bytes, const Chunk* chunk) { return bytes + chunk->bytes(); });
+  };
+  if (missing.empty() || (!watch.wanted.empty() && sum(watch.wanted) + sum(missing) > MostFor(arena))) return;
+  for (Chunk* const chunk : missing) {
+    watch.wanted.push_back(chunk);
+    chunk->Missed(watch.commands + 1);
+  }
+  changed_ = true;
+}
+
+absl::Status Residency::CheckFits(const Arena& arena, std::span<const Operand> operands) const {
   std::vector<const Chunk*> chunks;
   for (const Operand& operand : operands)
     chunks.push_back(&arena.ChunkOf(reinterpret_cast<uint64_t>(operand.address)));
@@ -211,8 +228,6 @@ absl::Status Residency::CheckFits(Arena& arena, std::span<const Operand> operand
   for (const Chunk* const chunk : chunks) all += chunk->bytes();
   const uint64_t most = MostFor(arena);
   if (all <= most) return absl::OkStatus();
-  std::erase_if(arena.watch().wanted,
-                [&](const Chunk* chunk) { return std::ranges::binary_search(chunks, chunk); });
   return absl::ResourceExhaustedError(
       absl::StrCat(kOutOfMemoryOpening, "What the command uses lies in ", BytesText(all),
                    " of device memory, which must be there at once; at most ", BytesText(most), " can be."));
@@ -278,7 +293,8 @@ std::vector<Arena*> Residency::InOrderOfTurns() const {
   }
   // Others may have been suspended for the one whose turn began.
   std::ranges::sort(waiting, {}, [&](const Arena* arena) {
-    return std::tuple(arena != served_, arena->watch().priority, arena->watch().waits_since_ns, arena->tenant());
+    return std::tuple(arena != served_, arena->watch().priority, arena->watch().waits_since_ns,
+                      arena->tenant());
   });
   return waiting;
 }
@@ -334,7 +350,7 @@ bool Residency::Fetch(Arena& arena) {
   StartWatching(arena);
   watch.is_suspended = false;
   const std::vector<Chunk*> missing = MissingOf(arena);
-  for (Chunk* const chunk : missing) Keep(*chunk);
+  for (Chunk* const chunk : Exchanges(arena) ? watch.wanted : missing) Keep(*chunk);
   MakeRoom(arena, missing);
   bool all = true;
   for (Chunk* const chunk : missing) {
@@ -374,7 +390,7 @@ void Residency::EndWait(Arena& arena) {
 bool Residency::IsTurnOver(const Arena& arena, const Arena& waiting) const {
   const Arena::Watch& watch = arena.watch();
   const PriorityClass priority = waiting.watch().priority;
-  if (watch.is_suspended) return true;
+  if (watch.is_suspended || (!watch.is_at_work && now_ns_ - watch.last_work_ns >= kRestNs)) return true;
   uint64_t ends_ns = watch.turn_ends_ns;
   if (IsHigher(priority, watch.priority)) ends_ns -= watch.turn_ns - std::min(watch.turn_ns, kMinTurnNs);
   if (IsHigher(watch.priority, priority)) ends_ns += kHigherClassTurns * watch.turn_ns;
@@ -398,15 +414,22 @@ Chunk* Residency::LatestUsed(Arena& arena, bool only_cold, uint64_t not_before) 
   uint64_t latest_use = 0;
   for (const auto& [address, each] : arena.chunks()) {
     Chunk& chunk = *each;
-    if (chunk.place != Chunk::Place::kDevice || chunk.is_moving() || (only_cold && now_ns_ - chunk.last_use_ns < kColdNs)) continue;
+    if (chunk.place != Chunk::Place::kDevice || chunk.is_moving() ||
+        (only_cold && now_ns_ - chunk.last_use_ns < kColdNs))
+      continue;
     const uint64_t next = chunk.NextUse(watch.commands);
-    if (next <= not_before || chunk.IsInUse()) continue;
+    if (next <= not_before || chunk.IsInUse() || IsWanted(chunk)) continue;
     if (latest != nullptr && std::pair(next, latest->last_use_ns) <= std::pair(latest_use, chunk.last_use_ns))
       continue;
     latest = &chunk;
     latest_use = next;
   }
   return latest;
+}
+
+bool Residency::IsWanted(const Chunk& chunk) {
+  const Arena::Watch& watch = chunk.arena->watch();
+  return !watch.is_suspended && std::ranges::find(watch.wanted, &chunk) != watch.wanted.end();
 }
 
 Chunk* Residency::ChooseVictim(Arena& arena, const Chunk& next) {
@@ -431,8 +454,7 @@ Chunk* Residency::ChooseVictim(Arena& arena, const Chunk& next) {
     }
   }
   const uint64_t next_use = next.NextUse(arena.watch().commands);
-  if (Chunk* const chunk = LatestUsed(arena, /*only_cold=*/true, next_use); chunk != nullptr)
-    return chunk;
+  if (Chunk* const chunk = LatestUsed(arena, /*only_cold=*/true, next_use); chunk != nullptr) return chunk;
   if (Exchanges(arena)) return LatestUsed(arena, /*only_cold=*/false, next_use);
   // Tenants at work. One is suspended at a time: what it still has under way ends first.
   std::ranges::sort(others, {}, [](const Arena* other) {
@@ -572,8 +594,7 @@ void Residency::Forget(Chunk& chunk) {
 void Residency::Note(const absl::Status& trouble) {
   pause_until_ns_ = now_ns_ + kPauseNs;
   if (now_ns_ - std::exchange(noted_ns_, now_ns_) < kSecond) return;
-  spdlog::warn("memory_move_failed device={} error=\"{}\" note=\"it is tried again\"",
-               device_.properties().name, std::string(trouble.message()));
+  options_.on_trouble(trouble);
 }
 
 }  // namespace xpud::memory

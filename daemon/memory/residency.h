@@ -1,12 +1,13 @@
 // Which chunks of a device's tenants are on the device, and which in host memory. While all fit, nothing is
 // watched and nothing moves. Otherwise
-//   - chunks that nobody needs leave first: those of idle tenants, lower classes first, then what was not used
+//   - chunks that nobody needs leave first: those of idle tenants, lower classes first, then what was not
+//   used
 //     for a second;
 //   - a tenant that alone is larger than the device exchanges its own chunks, the latest next use first;
 //   - tenants that are at work and do not fit together take turns. The one that waits longest gets what those
 //     have whose turns are over; these are suspended until they come back.
-// What a guarantee covers never leaves for others. A command waits (Hold) until what it uses is on the device.
-// REQUIRES: the lane's thread.
+// What a guarantee covers never leaves for others. A command waits (Hold) until what it uses is on the
+// device. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,8 @@ class Residency {
   struct Options {
     uint64_t host_limit = 0;  // of host memory for what leaves; 0: nothing does
     uint64_t turn_limit_ns = 10'000'000'000;
+    // A move has failed, and is tried again. At most once a second.
+    std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {};
     std::function<void()> wake = [] {};  // called on any thread when Poll has something to do
   };
 
@@ -51,8 +54,8 @@ class Residency {
   void Added(Chunk& chunk);
   void Removed(std::unique_ptr<Chunk> chunk);
 
-  // Whether an arena may get `bytes` more as a chunk that is away: other tenants, or a claim for more than the
-  // device has, are why there is no room on the device, and there is room in all.
+  // Whether an arena may get `bytes` more as a chunk that is away: other tenants, or a claim for more than
+  // the device has, are why there is no room on the device, and there is room in all.
   bool MayGrowAway(const Arena& arena, const Ledger::Share& share, uint64_t bytes) const;
   // The device refused memory: it has no more than it has given, for a while.
   void DeviceIsFull();
@@ -99,7 +102,8 @@ class Residency {
   uint64_t LargestChunk() const;
 
   // Whether one command can use all of these at once.
-  absl::Status CheckFits(Arena& arena, std::span<const Operand> operands) const;
+  absl::Status CheckFits(const Arena& arena, std::span<const Operand> operands) const;
+  void Want(Arena& arena, std::span<Chunk* const> missing);
 
   void Decide();
   std::vector<Arena*> InOrderOfTurns() const;
@@ -114,6 +118,8 @@ class Residency {
   // Has chunks leave for `missing`.
   void MakeRoom(Arena& arena, std::span<Chunk* const> missing);
   Chunk* ChooseVictim(Arena& arena, const Chunk& next);
+  // Whether a command waits for it, in the turn of its tenant.
+  static bool IsWanted(const Chunk& chunk);
   Chunk* LatestUsed(Arena& arena, bool only_cold, uint64_t not_before);
   bool IsTurnOver(const Arena& arena, const Arena& waiting) const;
   void Suspend(Arena& arena);
@@ -138,7 +144,7 @@ class Residency {
   };
   HostStore store_;
   std::vector<Arena*> arenas_;
-  const Arena* served_ = nullptr;  // whose memory comes now, before anybody else's
+  const Arena* served_ = nullptr;              // whose memory comes now, before anybody else's
   std::vector<std::unique_ptr<Chunk>> ended_;  // their arenas ended while they moved
   uint64_t ended_bytes_ = 0;
   uint64_t room_;

@@ -23,8 +23,8 @@
 #include "daemon/memory/allocation.h"
 #include "daemon/memory/ledger.h"
 #include "daemon/memory/pool.h"
-#include "daemon/memory/user.h"
 #include "daemon/memory/usage.h"
+#include "daemon/memory/user.h"
 #include "daemon/tenant/tenant.h"
 
 namespace xpud::memory {
@@ -74,7 +74,7 @@ class SharedMemory {
   static constexpr uint64_t kTicketNs = 60'000'000'000;
 
   using Ticket = std::array<uint64_t, 2>;  // random
-  using Mark = memory::Mark;  // commands of a session that used the memory before it was shared
+  using Mark = memory::Mark;               // commands of a session that used the memory before it was shared
   // A session that shares. It outlives its tickets' marks: see SenderEnded.
   class Sender {
    public:

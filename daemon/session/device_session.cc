@@ -66,8 +66,7 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
       memory_(state, device, session_->peer().tenant, *this, *transport_, queues_, announcer_, *rerun_,
               busy_queues_),
       ops_(state, buffers_, kernels_, errors_, memory_, *rerun_, *kernel_owner_),
-      copies_(state, *transport_, access_, buffers_, memories_, errors_, memory_, *rerun_,
-              counters_) {
+      copies_(state, *transport_, access_, buffers_, memories_, errors_, memory_, *rerun_, counters_) {
   buffers_.ExplainCauses([this](uint32_t cause) { return errors_.ErrorOf(cause); });
 }
 

@@ -222,9 +222,9 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User {
   bool awaits_device_ = false;  // the next command's queue has no room; nothing wakes the lane once it has
   // The next command waits for another device, another session, or memory that has left the device.
   bool awaits_peer_ = false;
-  bool tenant_waits_ = false;   // its tenant may not run
-  bool ending_ = false;         // takes no more commands
-  bool abandoned_ = false;      // the device does nothing more
+  bool tenant_waits_ = false;  // its tenant may not run
+  bool ending_ = false;        // takes no more commands
+  bool abandoned_ = false;     // the device does nothing more
 };
 
 }  // namespace xpud::session

@@ -45,8 +45,8 @@ class CopyStream {
 
  private:
   // `append` has the device copy to the address that it is given.
-  absl::StatusOr<Outcome> UploadTo(wire::Handle target, uint64_t offset, uint64_t bytes, Queue& queue, Command& command,
-                        absl::FunctionRef<absl::Status(std::byte*)> append);
+  absl::StatusOr<Outcome> UploadTo(wire::Handle target, uint64_t offset, uint64_t bytes, Queue& queue,
+                                   Command& command, absl::FunctionRef<absl::Status(std::byte*)> append);
   // Whether what a copy uses is on the device: `source` or `target` may be null. Then it stays there.
   absl::StatusOr<bool> Hold(const handles::Buffer* source, const handles::Buffer* target, const Queue& queue,
                             Command& command);
