@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -240,12 +239,9 @@ TEST_F(MovedMemoryTest, LostExecutorsInTheMiddleOfMovesLoseNothing) {
   ASSERT_TRUE(b.Allocate(6).ok());
   for (int round = 0; round < 20; ++round) {
     Program& next = round % 2 == 0 ? a : b;
-    std::atomic<bool> done{false};
     std::thread killer([&] {
       std::this_thread::sleep_for(milliseconds(7 * round % 60));
-      const auto pid = static_cast<pid_t>(daemon_->AwaitExecutor());
-      if (pid > 0) kill(pid, SIGKILL);
-      done = true;
+      SignalProcess(static_cast<int>(daemon_->AwaitExecutor()), SIGKILL);
     });
     next.ExpectAllRight();  // reads only: an update in place that was in flight would be an error
     killer.join();
