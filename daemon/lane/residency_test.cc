@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -266,6 +267,27 @@ TEST_F(ResidencyTest, ProgramsThatDoNotRepeatThemselvesGoOn) {
     for (int use = 0; use < uses; ++use) a.Await(i, /*writes=*/false);
     if (round % 10 == 0) a.ExpectHas(i, static_cast<int>(i) + 1);
   }
+}
+
+// One that waits for its own chunks all the time does not hold up another.
+TEST_F(ResidencyTest, TenantBesideALargerOneGetsItsTurns) {
+  Program large(*this, 1), small(*this, 2);
+  pool_->ledger().SetTenantQuota(large.tenant(), 2 * kDeviceBytes);
+  large.AllocateAll(6, kBlock);
+  small.AllocateAll(2, kBlock);
+  large.at_work_ = small.at_work_ = true;
+  uint64_t ran_large = 0, ran_small = 0;
+  for (int i = 0; i < 4000; ++i) {
+    for (auto [program, blocks, ran] :
+         {std::tuple(&large, 6, &ran_large), std::tuple(&small, 2, &ran_small)}) {
+      const auto held = program->Hold(*ran / 20 % static_cast<uint64_t>(blocks), /*writes=*/false);
+      ASSERT_TRUE(held.ok()) << held.status();
+      if (*held) ++*ran;
+    }
+    Pass();
+  }
+  EXPECT_GT(ran_large, 400u);
+  EXPECT_GT(ran_small, 400u);
 }
 
 TEST_F(ResidencyTest, WhatNeverFitsTogetherIsRefused) {

@@ -15,7 +15,8 @@ namespace xpud::memory {
 namespace {
 
 constexpr uint64_t kMillisecond = 1'000'000, kSecond = 1000 * kMillisecond;
-constexpr uint64_t kDecideNs = kMillisecond / 10;  // between two looks while nothing has changed
+constexpr uint64_t kDecideNs = kMillisecond / 10;  // between two looks while somebody waits
+constexpr uint64_t kLookNs = 2 * kMillisecond;     // and while nobody does
 constexpr uint64_t kIdleNs = 100 * kMillisecond;   // without work for so long: idle
 constexpr uint64_t kRestNs = 5 * kMillisecond;     // and so ends its turn
 constexpr uint64_t kColdNs = kSecond;       // not used for so long: not part of what a tenant works with
@@ -265,7 +266,7 @@ void Residency::Poll(uint64_t now_ns) {
     }
   }
   if (now_ns - rated_ns_ >= kSecond) TakeRates();
-  if (!changed_ && now_ns - decided_ns_ < kDecideNs) return;
+  if (!changed_ && now_ns - decided_ns_ < (is_under_way() ? kDecideNs : kLookNs)) return;
   decided_ns_ = now_ns;
   changed_ = false;
   LookAtWork();
@@ -358,7 +359,7 @@ bool Residency::Fetch(Arena& arena) {
     all = false;
     if (chunk->place != Chunk::Place::kAway) continue;
     if (moves_in_ >= kMaxMoves || FreeFor(arena) < chunk->bytes()) break;
-    if (watch.fetch_began_ns == 0) watch.fetch_began_ns = now_ns_;
+    if (watch.waits_since_ns != 0 && watch.fetch_began_ns == 0) watch.fetch_began_ns = now_ns_;
     StartReturn(*chunk);
   }
   // An arena that exchanges its chunks waits only for those that commands wait for.
@@ -374,6 +375,7 @@ void Residency::EndWait(Arena& arena) {
   watch.wanted.clear();
   if (std::exchange(watch.waits_since_ns, 0) == 0) return;
   const uint64_t fetch_began_ns = std::exchange(watch.fetch_began_ns, 0);
+  if (now_ns_ < watch.turn_ends_ns) return;  // it waited in its turn, which is no longer for that
   const uint64_t exchange_ns = fetch_began_ns == 0 ? 0 : now_ns_ - fetch_began_ns;
   const bool beside = std::ranges::any_of(arenas_, [&](Arena* other) {
     return other != &arena && other->watch().is_at_work && !other->watch().is_suspended;
@@ -401,6 +403,7 @@ void Residency::Suspend(Arena& arena) {
   Arena::Watch& watch = arena.watch();
   if (watch.is_suspended || !watch.is_at_work) return;
   watch.is_suspended = true;
+  watch.turn_ends_ns = now_ns_;
   watch.waits_since_ns = now_ns_;
   watch.fetch_began_ns = 0;
 }
