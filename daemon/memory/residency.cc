@@ -537,7 +537,7 @@ void Residency::StartLeave(Chunk& chunk, bool comes_back) {
   leaving_bytes_ += chunk.bytes();
   last_move_ns_ = now_ns_;
   chunk.move = mover_->StartLeave(*chunk.memory, chunk.changed ? chunk.host : executor::HostParts(),
-                                  [this, &chunk](absl::Status status) { Left(chunk, status); });
+                                  [this, &chunk](const absl::Status& status) { Left(chunk, status); });
 }
 
 void Residency::StartReturn(Chunk& chunk) {
@@ -546,7 +546,7 @@ void Residency::StartReturn(Chunk& chunk) {
   last_move_ns_ = now_ns_;
   chunk.arena->MovedIn(chunk.bytes());
   chunk.move = mover_->StartReturn(*chunk.memory, chunk.host,
-                                   [this, &chunk](absl::Status status) { Returned(chunk, status); });
+                                   [this, &chunk](const absl::Status& status) { Returned(chunk, status); });
 }
 
 void Residency::Left(Chunk& chunk, const absl::Status& status) {
