@@ -59,7 +59,6 @@ absl::Status Arena::GrowAway(uint64_t bytes, uint64_t most) {
 void Arena::Add(std::unique_ptr<executor::Chunk> memory, Chunk::Place place) {
   const uint64_t address = reinterpret_cast<uint64_t>(memory->address()), bytes = memory->bytes();
   ranges_.AddRegion(address, bytes);
-  ForbidAccess(memory->address(), bytes);
   chunk_bytes_ += bytes;
   totals_.chunk_bytes += bytes;
   auto chunk = std::make_unique<Chunk>();
@@ -67,8 +66,10 @@ void Arena::Add(std::unique_ptr<executor::Chunk> memory, Chunk::Place place) {
   chunk->arena = this;
   chunk->place = place;
   if (chunk->is_on_device()) MovedIn(bytes);
-  residency_.Added(*chunk);
+  Chunk& added = *chunk;
   chunks_[address] = std::move(chunk);
+  residency_.Added(added);
+  if (!is_watched()) ForbidAccess(added.memory->address(), bytes);
 }
 
 void Arena::Remove(std::unique_ptr<Chunk> chunk) {
@@ -102,7 +103,7 @@ std::optional<Arena::Range> Arena::Allocate(uint64_t bytes) {
 void Arena::Free(const Range& range) {
   totals_.used_bytes -= range.bytes;
   ranges_.Free(range);
-  ForbidAccess(AddressOf(range), range.bytes);
+  if (!is_watched()) ForbidAccess(AddressOf(range), range.bytes);
 }
 
 void Arena::RemoveUser(User& user) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/memory/address_sanitizer.h"
 #include "proto/base/check.h"
 #include "proto/base/clock.h"
 #include "proto/base/out_of_memory.h"
@@ -150,6 +151,7 @@ void Residency::StartWatching(Arena& arena) {
     for (const Mark& mark : user->Unfinished()) watch.earlier.push_back({user, mark});
   }
   for (const auto& [address, chunk] : arena.chunks()) {
+    AllowAccess(chunk->memory->address(), chunk->bytes());  // chunks are copied whole, with what is free
     chunk->changed = chunk->place == Chunk::Place::kDevice;
     chunk->last_use_ns = now_ns_;
   }
