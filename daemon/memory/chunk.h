@@ -1,5 +1,5 @@
-// A chunk of a tenant's arena: where it is, what the host has of it, and when it is used. All but `memory`
-// and `free` is for memory that moves: see Residency. REQUIRES: the lane's thread.
+// A chunk of a tenant's arena: where it is, what the host has of it, and when it is used. See Residency.
+// REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstdint>

@@ -80,7 +80,7 @@ void HostStore::Shrink() {
   taken_ = 0;
 }
 
-// The end of one step begins the next: see Take.
+// One step at a time. Who needs more asks again: see Prepare.
 absl::Status HostStore::StartStep() {
   const uint64_t bytes = std::min(kStepBytes, limit_ - taken_);
   auto step = std::make_shared<Step>();

@@ -506,7 +506,10 @@ bool Residency::PrepareHost(Chunk& chunk) {
   auto parts = store_.Take(chunk.bytes());
   if (!parts && store_.taken_bytes() >= store_.limit() && DropCopies(chunk.bytes()))
     return false;  // they are cleared first
-  if (!parts) return false;
+  if (!parts) {
+    if (!store_.trouble().ok()) Note(store_.trouble());  // else slots are free soon
+    return false;
+  }
   chunk.host = *std::move(parts);
   return true;
 }

@@ -14,8 +14,8 @@ namespace {
 
 using MoverEnd = ExecutorProcess::MoverEnd;
 
-// For host memory that an executor does not have yet. Registering takes 0.3 s a GiB, or longer if it is in
-// swap.
+// For host memory that an executor does not have yet. Registering takes up to 0.6 s a GiB, or longer if it is
+// in swap.
 constexpr auto kAwaitHostMemory = std::chrono::seconds(60);
 
 absl::Status Forgotten() { return absl::CancelledError("the move was forgotten"); }
