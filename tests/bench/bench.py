@@ -88,7 +88,8 @@ def run_with_daemon(name: str, command: list, smoke: bool, options: list[str]) -
         if suite_of(name):
             print(f"  on {daemon.devices()[0]['name']}", flush=True)
         env = os.environ | {"XPUD_ADDRESS": str(daemon.address), "XPUD_FALLBACK": "error", "XPUD_BENCH_BINARIES": str(BINARIES), "XPUD_BENCH_PLAIN": device,
-                            "PYTHONPATH": os.pathsep.join([*map(str, (HERE, ROOT / "tools/demo_lib")), os.environ.get("PYTHONPATH", "")])}
+                            "XPUD_BENCH_LOGS": str(ROOT / "build"),
+                            "PYTHONPATH": os.pathsep.join([*map(str, (HERE, ROOT / "tools/demo_lib", ROOT / "tools/lib")), os.environ.get("PYTHONPATH", "")])}
         return run(name, command, env | ({"XPUD_BENCH_SMOKE": "1"} if smoke else {}))
     finally:
         daemon.close()

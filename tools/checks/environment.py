@@ -140,6 +140,7 @@ TABLE = (
     Part("Benchmarks", "`tools/bench` sets those that `tests/bench` reads.", (
         Variable("XPUD_BENCH_BINARIES", "`tests/bench`", "folder", "", "The programs of the build or bundle."),
         Variable("XPUD_BENCH_ECHO", "`tests/bench`", "HOST:PORT", "", "The server of plain TCP, the baseline of `remote`."),
+        Variable("XPUD_BENCH_LOGS", "`tests/bench`", "folder", "", "Where the logs of the daemons go."),
         Variable("XPUD_BENCH_PLAIN", "`tests/bench`", "`cpu`, `cuda`", "", "The device of plain PyTorch, the baseline."),
         Variable("XPUD_BENCH_PROCESSOR", "`kernels/library` `gpu_benchmark`", "`sm_90` and others", "the GPU's own", "Measures attention's kernels of an older processor."),
         Variable("XPUD_BENCH_SMOKE", "`tests/bench`", "set", "off", "Runs briefly. `tools/bench --smoke` sets it."),
