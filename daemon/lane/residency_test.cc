@@ -222,6 +222,29 @@ TEST_F(ResidencyTest, TenantsAtWorkTakeTurns) {
   EXPECT_LT(pool_->residency().turns(), 90u) << "two at a time, a turn is at least 50 ms";
 }
 
+// A part of its memory comes at once, and the rest when another turn is over: the wait for that makes no turn
+// longer.
+TEST_F(ResidencyTest, TurnsAreAsLongAsTheExchangeTakes) {
+  Program a(*this, 1), b(*this, 2), c(*this, 3);
+  Program* const programs[] = {&a, &b, &c};
+  for (Program* const each : programs) {
+    each->AllocateAll(3, kBlock);
+    each->at_work_ = true;
+  }
+  size_t next[3] = {};
+  uint64_t longest_turn = 0;
+  for (const uint64_t until = now_ns_ + 4000 * kMillisecond; now_ns_ < until; Pass()) {
+    for (size_t p = 0; p < 3; ++p) {
+      const auto held = programs[p]->Hold(next[p] % 3, /*writes=*/true);
+      ASSERT_TRUE(held.ok()) << held.status();
+      if (*held) ++next[p];
+    }
+    longest_turn = std::max(longest_turn, pool_->residency().turn_ns());
+  }
+  EXPECT_GT(pool_->residency().turns(), 40u);
+  EXPECT_EQ(longest_turn, 50 * kMillisecond) << "the shortest: a move takes a tenth of a millisecond";
+}
+
 TEST_F(ResidencyTest, GuaranteedMemoryStays) {
   Program a(*this, 1), b(*this, 2);
   pool_->ledger().SetGuarantee(a.tenant(), 32 * kMebibyte);

@@ -79,7 +79,8 @@ class Arena {
     std::vector<Chunk*> wanted;   // by commands that wait
     bool is_suspended = false;    // others have their turn; no command uses memory
     uint64_t waits_since_ns = 0;  // for its turn, or for memory; 0: it does not
-    uint64_t fetch_began_ns = 0;  // of what it waits for; 0: not yet
+    uint64_t fetched_ns = 0;      // when its memory was last fetched
+    uint64_t exchange_ns = 0;     // how long memory has moved while it waits
     MovedBytes moved_before;      // what was moved when its rates were last taken
     uint64_t turn_ns = 0;         // the length of its turn
     uint64_t turn_ends_ns = 0;    // after that others may have its memory

@@ -352,6 +352,9 @@ bool Residency::Fetch(Arena& arena) {
   Arena::Watch& watch = arena.watch();
   StartWatching(arena);
   watch.is_suspended = false;
+  const uint64_t since_ns = now_ns_ - std::exchange(watch.fetched_ns, now_ns_);
+  // While others keep their turn, nothing moves.
+  if (moves_in_ + moves_out_ > 0) watch.exchange_ns += std::min(since_ns, kLookNs);
   const std::vector<Chunk*> missing = MissingOf(arena);
   for (Chunk* const chunk : Exchanges(arena) ? watch.wanted : missing) Keep(*chunk);
   MakeRoom(arena, missing);
@@ -361,7 +364,6 @@ bool Residency::Fetch(Arena& arena) {
     all = false;
     if (chunk->place != Chunk::Place::kAway) continue;
     if (moves_in_ >= kMaxMoves || FreeFor(arena) < chunk->bytes()) break;
-    if (watch.waits_since_ns != 0 && watch.fetch_began_ns == 0) watch.fetch_began_ns = now_ns_;
     StartReturn(*chunk);
   }
   // An arena that exchanges its chunks waits only for those that commands wait for.
@@ -375,10 +377,9 @@ bool Residency::Fetch(Arena& arena) {
 void Residency::EndWait(Arena& arena) {
   Arena::Watch& watch = arena.watch();
   watch.wanted.clear();
+  const uint64_t exchange_ns = std::exchange(watch.exchange_ns, 0);
   if (std::exchange(watch.waits_since_ns, 0) == 0) return;
-  const uint64_t fetch_began_ns = std::exchange(watch.fetch_began_ns, 0);
   if (now_ns_ < watch.turn_ends_ns) return;  // it waited in its turn, which is no longer for that
-  const uint64_t exchange_ns = fetch_began_ns == 0 ? 0 : now_ns_ - fetch_began_ns;
   const bool beside = std::ranges::any_of(arenas_, [&](Arena* other) {
     return other != &arena && other->watch().is_at_work && !other->watch().is_suspended;
   });
@@ -407,7 +408,7 @@ void Residency::Suspend(Arena& arena) {
   watch.is_suspended = true;
   watch.turn_ends_ns = now_ns_;
   watch.waits_since_ns = now_ns_;
-  watch.fetch_began_ns = 0;
+  watch.exchange_ns = 0;
 }
 
 // Of chunks that may leave. `not_before`: those with a later next use.
