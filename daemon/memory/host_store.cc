@@ -41,11 +41,17 @@ std::optional<executor::HostParts> HostStore::Take(uint64_t bytes) {
     if (free_bytes() < wanted) return std::nullopt;
   }
   executor::HostParts parts;
-  for (uint64_t left = bytes; left != 0; left -= parts.back().bytes) {
+  for (uint64_t left = bytes; left != 0;) {
     executor::HostPart slot = free_.back();
     free_.pop_back();
     slot.bytes = std::min(left, kSlotBytes);
-    parts.push_back(slot);
+    left -= slot.bytes;
+    const bool follows = !parts.empty() && parts.back().memory == slot.memory &&
+                         parts.back().offset + parts.back().bytes == slot.offset;
+    if (follows)
+      parts.back().bytes += slot.bytes;  // fewer, larger copies
+    else
+      parts.push_back(slot);
   }
   used_ += wanted;
   return parts;
@@ -53,18 +59,16 @@ std::optional<executor::HostParts> HostStore::Take(uint64_t bytes) {
 
 void HostStore::Return(executor::HostParts parts) {
   if (parts.empty()) return;
-  used_ -= parts.size() * kSlotBytes;
+  for (const executor::HostPart& part : parts) used_ -= SlotBytesFor(part.bytes);
   ++clearing_;
   auto clear = [parts] {
     for (const executor::HostPart& part : parts)
       std::memset(part.memory->address() + part.offset, 0, part.bytes);
   };
-  background_.Run(std::move(clear), [this, parts = std::move(parts)]() mutable {
+  background_.Run(std::move(clear), [this, parts = std::move(parts)] {
     --clearing_;
-    for (executor::HostPart& part : parts) {
-      part.bytes = kSlotBytes;
-      free_.push_back(part);
-    }
+    for (const executor::HostPart& part : parts)
+      AddSlots(*part.memory, part.offset, SlotBytesFor(part.bytes));
   });
 }
 
@@ -107,8 +111,14 @@ void HostStore::AddStep(std::shared_ptr<Step> step,
     return;
   }
   step->memory = *std::move(imported);
-  for (uint64_t at = 0; at < bytes; at += kSlotBytes) free_.push_back({step->memory.get(), at, kSlotBytes});
+  AddSlots(*step->memory, 0, bytes);
   steps_.push_back(std::move(step));
+}
+
+// Take gets the first one first.
+void HostStore::AddSlots(const executor::HostMemory& memory, uint64_t offset, uint64_t bytes) {
+  for (uint64_t at = bytes; at != 0; at -= kSlotBytes)
+    free_.push_back({&memory, offset + at - kSlotBytes, kSlotBytes});
 }
 
 }  // namespace xpud::memory

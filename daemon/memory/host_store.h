@@ -58,6 +58,7 @@ class HostStore {
 
   absl::Status StartStep();
   void Import(const std::shared_ptr<Step>& step);
+  void AddSlots(const executor::HostMemory& memory, uint64_t offset, uint64_t bytes);
   void AddStep(std::shared_ptr<Step> step, absl::StatusOr<std::unique_ptr<executor::HostMemory>> imported);
 
   executor::Device& device_;
