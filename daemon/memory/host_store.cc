@@ -31,14 +31,23 @@ void MakePages(const Mapping& mapping) {
 
 }  // namespace
 
-HostStore::HostStore(executor::Device& device, uint64_t limit, std::function<void()> wake)
-    : device_(device), limit_(limit / kSlotBytes * kSlotBytes), background_(std::move(wake), "xpud-clear") {}
+HostStore::HostStore(executor::Device& device, uint64_t limit, FileStore::Space files,
+                     std::function<void()> wake)
+    : device_(device),
+      limit_(limit / kSlotBytes * kSlotBytes),
+      background_(wake, "xpud-clear"),
+      files_(limit_ == 0 ? FileStore::Space() : std::move(files), kSlotBytes, wake) {}
 
-std::optional<executor::HostParts> HostStore::Take(uint64_t bytes) {
+void HostStore::Poll() {
+  background_.FinishDone();
+  files_.Poll();
+}
+
+std::optional<executor::HostParts> HostStore::Take(uint64_t bytes, uint64_t keep) {
   const uint64_t wanted = SlotBytesFor(bytes);
-  if (free_bytes() < wanted) {
-    Prepare(wanted);
-    if (free_bytes() < wanted) return std::nullopt;
+  if (free_bytes() < wanted + keep) {
+    Prepare(wanted + keep);
+    if (free_bytes() < wanted + keep) return std::nullopt;
   }
   executor::HostParts parts;
   for (uint64_t left = bytes; left != 0; left -= parts.back().bytes) {
