@@ -30,6 +30,21 @@ absl::Status Apply(const Setting& setting, Source source, Options& options) {
   return setting.row->type.read(options, setting.text, source);
 }
 
+std::optional<std::pair<std::string_view, std::string>> ConflictOfFiles(const Options& options) {
+  const bool has_size = options.move_out_files.value_or(0) != 0;
+  if (has_size && options.move_out_folder.empty())
+    return {{"move-out-files", "there is no folder for these files; set move-out-folder"}};
+  if (options.move_out_folder.empty()) return std::nullopt;
+  if (!has_size)
+    return {{"move-out-folder", "how much its file may hold is not set; set move-out-files, such as 200GiB"}};
+  if (options.move_out == 0) {
+    return {
+        {"move-out-folder",
+         "move-out is 0, but memory goes to files by way of host memory; set move-out to 128MiB or more"}};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<std::pair<std::string_view, std::string>> FindConflict(const Options& options) {
@@ -44,7 +59,7 @@ std::optional<std::pair<std::string_view, std::string>> FindConflict(const Optio
     return {{"metrics-listen", absl::StrCat("the metrics' socket ", metrics.string(),
                                             " has to lie where --socket does, in ", folder.string())}};
   }
-  return std::nullopt;
+  return ConflictOfFiles(options);
 }
 
 std::vector<Problem> ProblemsOf(const File& file) {

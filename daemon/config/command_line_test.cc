@@ -66,6 +66,19 @@ TEST(CommandLine, WhatIsMovedOutHasSizesOrIsAutomatic) {
   EXPECT_EQ(Parse({"--test-device-memory", "256MiB"})->options().test_device_memory, uint64_t{256} << 20);
 }
 
+TEST(CommandLine, FilesForWhatIsMovedOutHaveAFolderAndASize) {
+  const auto refusal = [](const std::vector<std::string>& arguments) {
+    return std::string(Parse(arguments)->Complete().status().message());
+  };
+  EXPECT_THAT(refusal({"--move-out-files", "1GiB"}),
+              HasSubstr("move-out-files: there is no folder for these files; set move-out-folder"));
+  EXPECT_THAT(refusal({"--move-out-folder", "/tmp"}), HasSubstr("set move-out-files"));
+  EXPECT_THAT(refusal({"--move-out-folder", "/tmp", "--move-out-files", "1GiB", "--move-out", "0"}),
+              HasSubstr("move-out is 0, but memory goes to files by way of host memory"));
+  EXPECT_EQ(refusal({"--move-out-folder", "/tmp", "--move-out-files", "1GiB"}), "");
+  EXPECT_EQ(refusal({"--move-out-files", "0"}), "");
+}
+
 TEST(CommandLine, SecondsHaveThreeDecimalsAtMost) {
   EXPECT_EQ(Parse({})->options().turn_limit_ms, 10'000u);
   EXPECT_EQ(Parse({"--turn-limit", "0.1"})->options().turn_limit_ms, 100u);

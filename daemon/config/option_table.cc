@@ -110,6 +110,22 @@ std::vector<OptionRow> MakeRows() {
            "nothing for those whose memory is the machine's, such as the CPU; 0: nothing is moved out",
        .example = "64GiB",
        .type = SizeOrAuto(&Options::move_out)},
+      {.name = "move-out-folder",
+       .value = "PATH",
+       .help =
+           "a folder for a file that holds what is moved out of devices when --move-out has no more room; "
+           "only the daemon's user may write there. The file has no name, so nothing is left when the "
+           "daemon ends",
+       .fallback = "none: then a device that is full is out of memory",
+       .example = "/var/lib/xpud/moved-out",
+       .type = Text(&Options::move_out_folder, "a path")},
+      {.name = "move-out-files",
+       .value = "SIZE",
+       .help =
+           "how much this file holds, of all devices together; reserved on the disk when the daemon starts",
+       .fallback = "has to be set if move-out-folder is",
+       .example = "200GiB",
+       .type = Size(&Options::move_out_files)},
       {.name = "turn-limit",
        .value = "SEC",
        .help = "when the memory of active tenants does not fit on a device together, they take turns; the "

@@ -38,6 +38,8 @@ struct Options {
   // Host memory for what is moved out of devices, of all together. Default: a quarter of the machine's memory
   // for devices with memory of their own, nothing for those whose memory is the machine's.
   std::optional<uint64_t> move_out;
+  std::string move_out_folder;             // for files with what has no room there; empty: none
+  std::optional<uint64_t> move_out_files;  // bytes of these files, reserved at the start
   uint32_t turn_limit_ms = 10'000;  // the longest turn of a tenant whose memory does not fit beside others'
   int user_clients = 768;           // connections per user
   std::string gateway_user;         // may set the tenant of a session; empty: only the daemon's user and root

@@ -235,6 +235,14 @@ TEST_P(MoverTest, ContentsSurviveInParts) {
   copy.Clear();
   ASSERT_TRUE(Leave(*chunk, {copy.Part(0, 2 * kBytes)}).ok());
   EXPECT_TRUE(IsSame(store, copy, 2 * kBytes));
+  // Neighbours, which are copied together, before and after one that is not.
+  const HostParts neighbours = {copy.Part(rest, 4099), copy.Part(rest + 4099, first - 4099),
+                                copy.Part(0, 4096), copy.Part(4096, rest - 4096)};
+  ASSERT_TRUE(Return(*chunk, {store.Part(0, first), store.Part(first, rest)}).ok());
+  copy.Clear();
+  ASSERT_TRUE(Leave(*chunk, neighbours).ok());
+  EXPECT_EQ(std::memcmp(copy.data() + rest, store.data(), first), 0);
+  EXPECT_EQ(std::memcmp(copy.data(), store.data() + first, rest), 0);
   // What is beyond the parts is zero.
   ASSERT_TRUE(Return(*chunk, {store.Part(0, kPart)}).ok());
   ASSERT_TRUE(Leave(*chunk, {copy.Part(0, 2 * kBytes)}).ok());

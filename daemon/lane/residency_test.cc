@@ -1,12 +1,19 @@
 // Which chunks are on a device, over a device that has only memory: contents are real, time is virtual.
 #include "daemon/memory/residency.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,6 +31,35 @@ namespace {
 constexpr uint64_t kMebibyte = uint64_t{1} << 20, kMillisecond = 1'000'000;
 constexpr uint64_t kDeviceBytes = 64 * kMebibyte;
 constexpr uint64_t kBlock = 15;  // MiB, in a chunk of 16 MiB: the device has room for four
+
+// A file on a disk that may be full, or fail. Its contents are real.
+class BadFile final : public MovedOutFile {
+ public:
+  BadFile() : MovedOutFile(UniqueFd(open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600))) {}
+  std::atomic<int> write_error{0}, read_error{0};
+  std::atomic<bool> is_short{false};
+  mutable std::atomic<int> writes{0}, reads{0};
+
+ private:
+  ssize_t WriteSome(std::span<const std::byte> bytes, uint64_t offset) const override {
+    ++writes;
+    if (Fails(write_error)) return -1;
+    return MovedOutFile::WriteSome(Part(bytes), offset);
+  }
+  ssize_t ReadSome(std::span<std::byte> bytes, uint64_t offset) const override {
+    ++reads;
+    if (Fails(read_error)) return -1;
+    return MovedOutFile::ReadSome(Part(bytes), offset);
+  }
+  static bool Fails(int error) {
+    errno = error;
+    return error != 0;
+  }
+  template <typename Span>
+  Span Part(Span bytes) const {
+    return is_short ? bytes.first(std::min<size_t>(bytes.size(), 1'000'001)) : bytes;
+  }
+};
 
 class ResidencyTest : public testing::Test {
  protected:
@@ -114,12 +150,24 @@ class ResidencyTest : public testing::Test {
   void Make(uint64_t host_bytes) {
     pool_ = std::make_unique<Pool>(device_, 0, Residency::Options{.host_limit = host_bytes});
   }
+  // Beyond the host, a file.
+  void Make(uint64_t host_bytes, uint64_t file_bytes) {
+    file_ = std::make_shared<BadFile>();
+    pool_ = nullptr;
+    troubles_ = 0;
+    pool_ = std::make_unique<Pool>(device_, 0,
+                                   Residency::Options{.host_limit = host_bytes,
+                                                      .files = {file_, 0, file_bytes},
+                                                      .on_trouble = [this](const auto&) { ++troubles_; }});
+  }
+  uint64_t InFiles() const { return pool_->residency().store().files().used_bytes(); }
   // A tenth of a millisecond, in which moves end, and what the host does in the background.
   void Pass() {
     now_ns_ += kMillisecond / 10;
     device_.Poll();
     pool_->residency().Poll(now_ns_);
-    if (!pool_->residency().store().is_busy()) return;
+    const HostStore& store = pool_->residency().store();
+    if (!store.is_busy() && !store.files().is_busy()) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     pool_->residency().Poll(now_ns_);
   }
@@ -128,6 +176,8 @@ class ResidencyTest : public testing::Test {
   }
 
   lane::MemoryDevice device_{/*asynchronous=*/false, kDeviceBytes};
+  std::shared_ptr<BadFile> file_;
+  int troubles_ = 0;
   std::unique_ptr<Pool> pool_;
   uint64_t now_ns_ = 1'000'000 * kMillisecond;
 };
@@ -403,6 +453,314 @@ TEST_F(ResidencyTest, MovesThatFailAreTriedAgainAndLoseNothing) {
   b.Rest();
   PassFor(200);
   for (size_t i = 0; i < 3; ++i) a.ExpectHas(i, 4);
+}
+
+// ---- files
+
+// Programs of four blocks each, so that each alone fills the device.
+class FilesTest : public ResidencyTest {
+ protected:
+  static constexpr size_t kBlocks = 4;
+
+  void SetUp() override { Make(64 * kMebibyte, 512 * kMebibyte); }
+  void TearDown() override {
+    programs_.clear();
+    PassFor(20);
+    EXPECT_EQ(InFiles(), 0u);
+    EXPECT_EQ(pool_->residency().store().used_bytes(), 0u);
+  }
+  // The contents of a block, other ones in each round.
+  static int ValueOf(size_t program, size_t block, int round) {
+    return static_cast<int>(program * 16 + block + 1 + static_cast<size_t>(round) * 101) % 251;
+  }
+  void Add(size_t count) {
+    for (size_t p = 0; p < count; ++p) {
+      programs_.push_back(std::make_unique<Program>(*this, static_cast<uint32_t>(programs_.size() + 1)));
+      programs_.back()->AllocateAll(kBlocks, kBlock);
+      WriteAll(programs_.size() - 1, 0);
+    }
+  }
+  void WriteAll(size_t p, int round) {
+    for (size_t i = 0; i < kBlocks; ++i) programs_[p]->Write(i, ValueOf(p, i, round));
+    programs_[p]->Rest();
+    PassFor(200);
+  }
+  void ExpectAll(size_t p, int round) {
+    for (size_t i = 0; i < kBlocks; ++i) programs_[p]->ExpectHas(i, ValueOf(p, i, round));
+    programs_[p]->Rest();
+    PassFor(200);
+  }
+
+  std::vector<std::unique_ptr<Program>> programs_;
+};
+
+TEST_F(FilesTest, HoldWhatTheHostHasNoRoomFor) {
+  Add(6);
+  EXPECT_GE(InFiles(), (24 - 4 - 4) * 16 * kMebibyte);
+  EXPECT_EQ(pool_->Usage().file_bytes, InFiles());
+  for (size_t p = 0; p < 6; ++p) ExpectAll(p, 0);
+  for (size_t p = 0; p < 6; ++p) WriteAll(p, 1);
+  for (size_t p = 6; p-- > 0;) ExpectAll(p, 1);
+  EXPECT_EQ(troubles_, 0);
+}
+
+TEST_F(FilesTest, AreNotUsedWhileTheHostHasRoom) {
+  Make(256 * kMebibyte, 512 * kMebibyte);
+  Add(3);
+  for (size_t p = 0; p < 3; ++p) ExpectAll(p, 0);
+  EXPECT_EQ(file_->writes, 0);
+}
+
+TEST_F(FilesTest, WhatIsAwayForLongestGoesFirst) {
+  Make(128 * kMebibyte, 512 * kMebibyte);
+  Add(4);
+  const auto in_files = [&](size_t p) {
+    return std::ranges::count_if(programs_[p]->arena().chunks(),
+                                 [](const auto& each) { return !each.second->file.empty(); });
+  };
+  EXPECT_GT(in_files(0), 0);
+  EXPECT_EQ(in_files(2), 0) << "it left last";
+}
+
+TEST_F(FilesTest, TenantsAtWorkTakeTurnsByWayOfFiles) {
+  Add(4);
+  for (int round = 1; round < 3; ++round) {
+    for (auto& program : programs_) program->at_work_ = true;
+    int ran[4] = {};
+    while (std::ranges::any_of(ran, [](int count) { return count < 3 * static_cast<int>(kBlocks); })) {
+      for (size_t p = 0; p < 4; ++p) {
+        const size_t i = static_cast<size_t>(ran[p]) % kBlocks;
+        const auto held = programs_[p]->Hold(i, /*writes=*/true);
+        ASSERT_TRUE(held.ok()) << held.status();
+        if (!*held) continue;
+        auto* const bytes = reinterpret_cast<unsigned char*>(programs_[p]->block(i).address);
+        const bool first = ran[p] < static_cast<int>(kBlocks);
+        ASSERT_EQ(bytes[4096], ValueOf(p, i, first ? round - 1 : round)) << p << " " << i;
+        std::memset(bytes, ValueOf(p, i, round), kBlock * kMebibyte);
+        ++ran[p];
+      }
+      Pass();
+    }
+    for (auto& program : programs_) program->Rest();
+    for (size_t p = 0; p < 4; ++p) ExpectAll(p, round);
+  }
+  EXPECT_GT(InFiles(), 0u);
+}
+
+TEST_F(FilesTest, TenantLargerThanDeviceAndHostExchangesItsChunks) {
+  programs_.push_back(std::make_unique<Program>(*this, 1));
+  Program& large = *programs_[0];
+  pool_->ledger().SetTenantQuota(large.tenant(), 8 * kDeviceBytes);
+  large.AllocateAll(14, kBlock);
+  for (size_t i = 0; i < 14; ++i) large.Write(i, static_cast<int>(i) + 1);
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < 14; ++i) large.ExpectHas(i, static_cast<int>(i) + 1);
+  }
+  EXPECT_GT(InFiles(), 0u);
+}
+
+TEST_F(FilesTest, OutOfMemoryWhereItIsAllocatedWhenAllAreFull) {
+  Make(64 * kMebibyte, 256 * kMebibyte);
+  // Of 24 chunks that there are, five remain free, so that chunks can change places.
+  Add(4);
+  programs_.push_back(std::make_unique<Program>(*this, 5));
+  programs_[4]->AllocateAll(3, kBlock);
+  const absl::Status refused = programs_[4]->Allocate(kBlock);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  for (size_t i = 0; i < 3; ++i) programs_[4]->Write(i, 7);
+  programs_[4]->Rest();
+  PassFor(200);
+  for (size_t p = 0; p < 4; ++p) WriteAll(p, 1);
+  for (size_t p = 0; p < 4; ++p) ExpectAll(p, 1);
+  for (size_t i = 0; i < 3; ++i) programs_[4]->ExpectHas(i, 7);
+}
+
+TEST_F(FilesTest, ChunksOfSeveralSizesChangePlaces) {
+  Make(192 * kMebibyte, 1024 * kMebibyte);
+  struct Held {
+    std::unique_ptr<Program> program;
+    std::vector<int> values;
+  };
+  std::vector<Held> all;
+  uint32_t random = 7;
+  const auto next = [&](uint32_t most) {
+    random = random * 1664525 + 1013904223;
+    return (random >> 16) % most;
+  };
+  for (uint32_t p = 0; p < 8; ++p) {
+    Held held{std::make_unique<Program>(*this, p + 1), {}};
+    uint64_t total = 0;
+    while (total < 56) {
+      const uint64_t mebibytes = 3 + next(30);
+      if (total + mebibytes > 60 || !held.program->Allocate(mebibytes).ok()) break;
+      total += mebibytes;
+      held.values.push_back(static_cast<int>(next(250)) + 1);
+      held.program->Write(held.values.size() - 1, held.values.back());
+    }
+    held.program->Rest();
+    PassFor(200);
+    all.push_back(std::move(held));
+  }
+  EXPECT_GT(InFiles(), 0u);
+  for (int round = 0; round < 30; ++round) {
+    Held& held = all[next(8)];
+    if (held.values.empty()) continue;
+    const size_t i = next(static_cast<uint32_t>(held.values.size()));
+    held.program->ExpectHas(i, held.values[i]);
+    held.values[i] = static_cast<int>(next(250)) + 1;
+    held.program->Write(i, held.values[i]);
+    if (next(3) == 0) held.program->Rest();
+    if (next(3) == 0) PassFor(150);
+  }
+  for (Held& held : all) {
+    for (size_t i = 0; i < held.values.size(); ++i) held.program->ExpectHas(i, held.values[i]);
+    held.program->Rest();
+    PassFor(200);
+  }
+}
+
+TEST_F(FilesTest, FullDiskLosesNothingAndIsTriedAgain) {
+  file_->write_error = ENOSPC;
+  Add(2);  // in the host
+  programs_.push_back(std::make_unique<Program>(*this, 3));
+  Program& third = *programs_.back();
+  third.AllocateAll(kBlocks, kBlock);
+  third.at_work_ = true;
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_TRUE(third.Hold(static_cast<size_t>(i) % kBlocks, true).ok());
+    Pass();
+  }
+  EXPECT_GT(file_->writes, 0);
+  EXPECT_GT(troubles_, 0);
+  EXPECT_EQ(InFiles(), 0u) << "what was not written is where it was";
+  const int tried = file_->writes;
+  EXPECT_LE(tried, 8) << "the files count as full for a while";
+  Program other(*this, 9);
+  EXPECT_TRUE(absl::IsResourceExhausted(other.Allocate(kBlock))) << "full, for those who want more";
+  file_->write_error = 0;
+  WriteAll(2, 0);
+  for (size_t p = 0; p < 3; ++p) ExpectAll(p, 0);
+  EXPECT_GT(file_->writes, tried);
+  EXPECT_TRUE(other.Allocate(kBlock).ok());
+}
+
+TEST_F(FilesTest, ShortWritesAndReadsGoOn) {
+  file_->is_short = true;
+  Add(5);
+  EXPECT_GT(InFiles(), 0u);
+  for (size_t p = 0; p < 5; ++p) ExpectAll(p, 0);
+  EXPECT_EQ(troubles_, 0);
+}
+
+TEST_F(FilesTest, FailedReadsAreTriedAgain) {
+  Add(5);
+  file_->read_error = EIO;
+  programs_[0]->at_work_ = true;
+  const int before = file_->reads;
+  for (int i = 0; i < 1500; ++i) {  // 150 ms: a first try and a second
+    ASSERT_TRUE(programs_[0]->Hold(0, false).ok());
+    Pass();
+  }
+  EXPECT_GT(file_->reads, before);
+  EXPECT_GT(troubles_, 0);
+  file_->read_error = 0;
+  for (size_t p = 0; p < 5; ++p) ExpectAll(p, 0);
+}
+
+// Its owner gets an error each time, and never other contents. Others go on.
+TEST_F(FilesTest, LostMemoryIsAnErrorAndNothingElse) {
+  Add(5);
+  file_->read_error = EIO;
+  Program& victim = *programs_[0];
+  victim.at_work_ = true;
+  absl::StatusOr<bool> held = false;
+  for (int i = 0; i < 50'000 && held.ok(); ++i) {
+    held = victim.Hold(0, /*writes=*/false);
+    ASSERT_TRUE(!held.ok() || !*held) << "it was used, but cannot be there";
+    Pass();
+  }
+  EXPECT_TRUE(absl::IsDataLoss(held.status())) << held.status();
+  PassFor(1000);
+  for (const bool writes : {true, false}) EXPECT_TRUE(absl::IsDataLoss(victim.Hold(0, writes).status()));
+  file_->read_error = 0;
+  victim.Rest();
+  PassFor(200);
+  EXPECT_TRUE(absl::IsDataLoss(victim.Hold(0, false).status())) << "it stays lost";
+  for (size_t p = 1; p < 5; ++p) ExpectAll(p, 0);
+  programs_[0] = nullptr;
+  Program next(*this, 1);
+  ASSERT_TRUE(next.Allocate(kBlock).ok());
+  next.ExpectHas(0, 0);
+}
+
+// At each point of a chunk's way out and back.
+TEST_F(FilesTest, TenantsThatEndMeanwhileLeaveNothing) {
+  for (int passes = 0; passes < 60; passes += 6) {
+    Add(4);
+    for (auto& program : programs_) program->at_work_ = true;
+    for (int i = 0; i < passes; ++i) {
+      for (auto& program : programs_) {
+        for (size_t block = 0; block < kBlocks; ++block) ASSERT_TRUE(program->Hold(block, true).ok());
+      }
+      Pass();
+    }
+    programs_.clear();
+    PassFor(20);
+    ASSERT_EQ(InFiles(), 0u) << passes;
+    ASSERT_EQ(pool_->residency().store().used_bytes(), 0u) << passes;
+  }
+}
+
+TEST_F(FilesTest, MemoryComesBackWhileItIsWritten) {
+  Make(64 * kMebibyte, 512 * kMebibyte);
+  Add(3);
+  for (int round = 0; round < 20; ++round) {
+    // The one whose memory goes to the files now is wanted at once.
+    Program& next = *programs_[static_cast<size_t>(round) % 3];
+    Program& after = *programs_[static_cast<size_t>(round + 1) % 3];
+    next.at_work_ = after.at_work_ = true;
+    for (int i = 0; i < 3 + round; ++i) {
+      ASSERT_TRUE(next.Hold(0, true).ok());
+      ASSERT_TRUE(after.Hold(static_cast<size_t>(i) % kBlocks, false).ok());
+      Pass();
+    }
+    after.ExpectHas(0, ValueOf(static_cast<size_t>(round + 1) % 3, 0, 0));
+    next.Rest();
+    after.Rest();
+  }
+  for (size_t p = 0; p < 3; ++p) ExpectAll(p, 0);
+}
+
+TEST(MovedOutFile, HasNoNameAndAllOfItsBytes) {
+  std::string folder = "/tmp/xpud-files-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto file = MovedOutFile::Create(folder, 8 * kMebibyte);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  alignas(4096) static std::byte bytes[8192], read[8192];
+  std::memset(bytes, 5, sizeof(bytes));
+  ASSERT_TRUE((*file)->Write(bytes, 8 * kMebibyte - sizeof(bytes)).ok());
+  ASSERT_TRUE((*file)->Read(read, 8 * kMebibyte - sizeof(bytes)).ok());
+  EXPECT_EQ(std::memcmp(bytes, read, sizeof(bytes)), 0);
+  EXPECT_TRUE(absl::IsDataLoss((*file)->Read(read, 8 * kMebibyte))) << "it ends there";
+  std::filesystem::remove(folder);
+}
+
+TEST(MovedOutFile, FoldersThatCannotBeUsedAreRefused) {
+  std::string folder = "/tmp/xpud-files-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto refusal = [&](const std::string& of, uint64_t bytes) {
+    const auto file = MovedOutFile::Create(of, bytes);
+    return file.ok() ? "" : std::string(file.status().message());
+  };
+  EXPECT_NE(refusal(folder + "/none", kMebibyte).find("/none cannot be used; create it"), std::string::npos);
+  const UniqueFd file(open((folder + "/file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+  EXPECT_NE(refusal(folder + "/file", kMebibyte).find("is not a folder"), std::string::npos);
+  EXPECT_NE(refusal(folder, uint64_t{1} << 50).find(" has no room for "), std::string::npos)
+      << refusal(folder, uint64_t{1} << 50);
+  ASSERT_EQ(chmod(folder.c_str(), 0777), 0);
+  EXPECT_NE(refusal(folder, kMebibyte), "");
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(ResidencyTest, HigherClassKeepsItsMemoryLonger) {

@@ -27,6 +27,8 @@
 #include "daemon/executor/process/spawner.h"
 #include "daemon/lane/lanes.h"
 #include "daemon/main/reloader.h"
+#include "daemon/memory/moved_out_file.h"
+#include "daemon/memory/residency.h"
 #include "daemon/scheduler/tenant_shares.h"
 #include "daemon/service/claim_desk.h"
 #include "daemon/service/claim_doors.h"
@@ -45,6 +47,7 @@
 #include "daemon/telemetry/watchdog.h"
 #include "kernels/compiler/kernel_compiler.h"
 #include "kernels/compiler/object_cache.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/output.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
@@ -143,10 +146,54 @@ uint64_t MoveOutLimit(const Options& options, const executor::Device& device, si
   return uint64_t{machine.totalram} * machine.mem_unit / 4 / devices;
 }
 
+// Divides the file (null: there is none) among the devices that have host memory for what leaves.
+absl::StatusOr<std::vector<memory::Residency::Options>> DivideMoveOut(
+    const Options& options, const std::vector<std::unique_ptr<executor::Device>>& devices,
+    const std::shared_ptr<const memory::MovedOutFile>& file) {
+  std::vector<memory::Residency::Options> moves(devices.size());
+  uint64_t users = 0;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    moves[i].host_limit = MoveOutLimit(options, *devices[i], devices.size());
+    users += moves[i].host_limit != 0 ? 1 : 0;
+  }
+  if (file == nullptr) return moves;
+  if (users == 0) {
+    return absl::InvalidArgumentError(
+        "move-out-folder: no device moves memory out; set move-out, which is 0 for devices whose memory is "
+        "the machine's, such as the CPU");
+  }
+  const uint64_t part =
+      *options.move_out_files / users / memory::HostStore::kSlotBytes * memory::HostStore::kSlotBytes;
+  uint64_t at = 0;
+  for (memory::Residency::Options& each : moves) {
+    if (each.host_limit == 0) continue;
+    if (each.host_limit < memory::HostStore::kMinBytesWithFiles) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "move-out: a device has ", BytesText(each.host_limit), "; with move-out-folder each needs ",
+          BytesText(memory::HostStore::kMinBytesWithFiles), " or more"));
+    }
+    each.files = {file, at, part};
+    at += part;
+  }
+  return moves;
+}
+
+// While the folder can be opened: the daemon is not confined yet. What is forked later does not keep the
+// file.
+absl::StatusOr<std::shared_ptr<const memory::MovedOutFile>> MakeMovedOutFile(const Options& options) {
+  if (options.move_out_folder.empty()) return nullptr;
+  auto file = memory::MovedOutFile::Create(options.move_out_folder, *options.move_out_files);
+  if (!file.ok())
+    return absl::Status(file.status().code(), absl::StrCat("move-out-folder: ", file.status().message()));
+  spdlog::info("moved_out_file folder={} bytes={}", options.move_out_folder, *options.move_out_files);
+  return file;
+}
+
 absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
     const Options& options, executor::DevicePlan plan, const Reloader& reloader,
     const std::string& cache_directory, executor::process::Spawner* spawner,
-    compiler::CompileDesk& compile_desk, const std::function<void()>& wake) {
+    const std::shared_ptr<const memory::MovedOutFile>& moved_out_file, compiler::CompileDesk& compile_desk,
+    const std::function<void()>& wake) {
   ASSIGN_OR_RETURN(auto devices, executor::OpenDevices(
                                      {.plan = std::move(plan),
                                       .driver_library = options.driver,
@@ -158,6 +205,8 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
                                       .batch_executor = options.batch_executor,
                                       .wake = wake,
                                       .spawner = spawner}));
+  ASSIGN_OR_RETURN(std::vector<memory::Residency::Options> moves,
+                   DivideMoveOut(options, devices, moved_out_file));
   std::map<kernels::CodeTarget, std::shared_ptr<kernels::KernelCompiler>> compilers;
   std::vector<stream::DeviceState> states;
   for (auto& device : devices) {
@@ -204,13 +253,14 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
     }
     library.compiler = compiler;
     ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create(library));
-    const uint64_t host_bytes = MoveOutLimit(options, *device, devices.size());
     const auto index = static_cast<uint32_t>(states.size());
-    const auto log_trouble = [index](const absl::Status& trouble) {
+    memory::Residency::Options& move = moves[index];
+    move.wake = wake;
+    move.on_trouble = [index](const absl::Status& trouble) {
       spdlog::warn("memory_move_failed device={} error=\"{}\" note=\"it is tried again\"", index,
                    std::string(trouble.message()));
     };
-    state.Use(std::move(device), index, {.host_limit = host_bytes, .on_trouble = log_trouble, .wake = wake});
+    state.Use(std::move(device), index, std::move(move));
     reloader.SetUp(state);
     states.push_back(std::move(state));
   }
@@ -401,6 +451,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   std::string in_force;
   ASSIGN_OR_RETURN(executor::DevicePlan plan,
                    executor::PlanDevices(options.driver, options.device, options.executor));
+  ASSIGN_OR_RETURN(const auto moved_out_file, MakeMovedOutFile(options));
   ASSIGN_OR_RETURN(auto compile_process, StartCompileProcess(options));
   ASSIGN_OR_RETURN(auto spawner, ConfineAndSpawn(options, plan,
                                                  {.cache_directory = cache_directory,
@@ -420,7 +471,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
     if (lane::Lanes* lanes = lanes_to_wake.load()) lanes->WakeAll();
   };
   ASSIGN_OR_RETURN(auto devices, OpenDevices(options, std::move(plan), reloader, cache_directory,
-                                             spawner.get(), *compile_desk, wake));
+                                             spawner.get(), moved_out_file, *compile_desk, wake));
   if (!HasExecutors(devices)) spawner.reset();
   DropUnusable(devices);
   const size_t device_count = devices.size();

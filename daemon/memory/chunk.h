@@ -8,6 +8,7 @@
 
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/api/mover.h"
+#include "daemon/memory/file_store.h"
 #include "daemon/memory/user.h"
 
 namespace xpud::memory {
@@ -16,6 +17,8 @@ class Arena;
 
 struct Chunk {
   enum class Place : uint8_t { kDevice, kLeaving, kAway, kReturning };
+  // Its contents are copied from `host` to `file`, or back.
+  enum class Filing : uint8_t { kNone, kWriting, kReading };
   // A use by commands that may not have ended: the last one of a queue.
   struct Use {
     const User* user;
@@ -29,8 +32,14 @@ struct Chunk {
   bool changed = true;       // its contents are not those in `host`; away: it has none, and returns as zeros
   bool comes_back = false;   // it left for others, not for memory of the same tenant
   executor::HostParts host;  // where a copy of its contents is, or goes
-  std::vector<Use> uses;     // while its arena is watched
-  uint64_t last_use = 0;     // by the arena's count of commands
+  FileSlots file;            // the same; on the device it has none, unless Filing goes on
+  Filing filing = Filing::kNone;
+  int failed_reads = 0;        // of its file, one after another
+  uint64_t read_after_ns = 0;  // the next one
+  bool is_lost = false;        // its contents could not be read: no command may use it
+  uint64_t left_ns = 0;        // when it left the device
+  std::vector<Use> uses;       // while its arena is watched
+  uint64_t last_use = 0;       // by the arena's count of commands
   uint64_t last_use_ns = 0;
   uint64_t period = 0;                   // between its last two uses; 0: not known
   uint64_t expected = kNever;            // the next use, as the commands that wait say
@@ -39,7 +48,11 @@ struct Chunk {
   uint64_t begin() const { return reinterpret_cast<uint64_t>(memory->address()); }
   uint64_t bytes() const { return memory->bytes(); }
   bool is_on_device() const { return place != Place::kAway; }
-  bool is_moving() const { return move != nullptr; }
+  bool is_moving() const { return move != nullptr || filing != Filing::kNone; }
+  // Whether its contents must be read from its file before it returns.
+  bool is_in_file() const { return !file.empty() && (host.empty() || filing == Filing::kReading); }
+  // Whether `host` only repeats what `file` has.
+  bool is_in_both() const { return !file.empty() && !host.empty() && filing == Filing::kNone; }
   // Whether commands that wait will use it, after command `now`.
   bool IsExpected(uint64_t now) const { return expected != kNever && expected > now; }
   // When it is used next, after command `now`. Programs repeat themselves: if no command that waits says it,

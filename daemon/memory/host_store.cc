@@ -31,27 +31,30 @@ void MakePages(const Mapping& mapping) {
 
 }  // namespace
 
-HostStore::HostStore(executor::Device& device, uint64_t limit, std::function<void()> wake)
-    : device_(device), limit_(limit / kSlotBytes * kSlotBytes), background_(std::move(wake), "xpud-clear") {}
+HostStore::HostStore(executor::Device& device, uint64_t limit, FileStore::Space files,
+                     std::function<void()> wake)
+    : device_(device),
+      limit_(limit / kSlotBytes * kSlotBytes),
+      background_(wake, "xpud-clear"),
+      files_(limit_ == 0 ? FileStore::Space() : std::move(files), kSlotBytes, wake) {}
 
-std::optional<executor::HostParts> HostStore::Take(uint64_t bytes) {
+void HostStore::Poll() {
+  background_.FinishDone();
+  files_.Poll();
+}
+
+std::optional<executor::HostParts> HostStore::Take(uint64_t bytes, uint64_t keep) {
   const uint64_t wanted = SlotBytesFor(bytes);
-  if (free_bytes() < wanted) {
-    Prepare(wanted);
-    if (free_bytes() < wanted) return std::nullopt;
+  if (free_bytes() < wanted + keep) {
+    Prepare(wanted + keep);
+    if (free_bytes() < wanted + keep) return std::nullopt;
   }
   executor::HostParts parts;
-  for (uint64_t left = bytes; left != 0;) {
+  for (uint64_t left = bytes; left != 0; left -= parts.back().bytes) {
     executor::HostPart slot = free_.back();
     free_.pop_back();
     slot.bytes = std::min(left, kSlotBytes);
-    left -= slot.bytes;
-    const bool follows = !parts.empty() && parts.back().memory == slot.memory &&
-                         parts.back().offset + parts.back().bytes == slot.offset;
-    if (follows)
-      parts.back().bytes += slot.bytes;  // fewer, larger copies
-    else
-      parts.push_back(slot);
+    parts.push_back(slot);
   }
   used_ += wanted;
   return parts;
@@ -59,7 +62,7 @@ std::optional<executor::HostParts> HostStore::Take(uint64_t bytes) {
 
 void HostStore::Return(executor::HostParts parts) {
   if (parts.empty()) return;
-  for (const executor::HostPart& part : parts) used_ -= SlotBytesFor(part.bytes);
+  used_ -= parts.size() * kSlotBytes;
   ++clearing_;
   auto clear = [parts] {
     for (const executor::HostPart& part : parts)
@@ -67,8 +70,8 @@ void HostStore::Return(executor::HostParts parts) {
   };
   background_.Run(std::move(clear), [this, parts = std::move(parts)] {
     --clearing_;
-    for (const executor::HostPart& part : parts)
-      AddSlots(*part.memory, part.offset, SlotBytesFor(part.bytes));
+    for (auto part = parts.rbegin(); part != parts.rend(); ++part)
+      free_.push_back({part->memory, part->offset, kSlotBytes});
   });
 }
 
@@ -111,14 +114,10 @@ void HostStore::AddStep(std::shared_ptr<Step> step,
     return;
   }
   step->memory = *std::move(imported);
-  AddSlots(*step->memory, 0, bytes);
-  steps_.push_back(std::move(step));
-}
-
-// Take gets the first one first.
-void HostStore::AddSlots(const executor::HostMemory& memory, uint64_t offset, uint64_t bytes) {
+  // Take gives the last one first: neighbours, in their order, are copied together.
   for (uint64_t at = bytes; at != 0; at -= kSlotBytes)
-    free_.push_back({&memory, offset + at - kSlotBytes, kSlotBytes});
+    free_.push_back({step->memory.get(), at - kSlotBytes, kSlotBytes});
+  steps_.push_back(std::move(step));
 }
 
 }  // namespace xpud::memory

@@ -1,6 +1,6 @@
 // Host memory for what has left a device: taken in steps of kStepBytes, whose pages the kernel makes and the
 // device imports in the background, and given out in slots. A slot is cleared before it is given out again.
-// REQUIRES: the lane's thread.
+// What has no room there goes to files. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "daemon/executor/api/background.h"
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/api/mover.h"
+#include "daemon/memory/file_store.h"
 #include "proto/base/mapping.h"
 #include "proto/base/unique_fd.h"
 
@@ -21,15 +22,19 @@ class HostStore {
  public:
   static constexpr uint64_t kSlotBytes = 16 << 20;
   static constexpr uint64_t kStepBytes = 256 << 20;
+  // With less, what is in files could not return while something leaves for it, unless all chunks are small:
+  // see Residency::CanChangePlaces.
+  static constexpr uint64_t kMinBytesWithFiles = 8 * kSlotBytes;
 
-  // At most `limit` bytes. `wake` is called on any thread when Poll has something to do.
-  HostStore(executor::Device& device, uint64_t limit, std::function<void()> wake);
+  // At most `limit` bytes, and beyond these in `files`. `wake` is called on any thread when Poll has
+  // something to do.
+  HostStore(executor::Device& device, uint64_t limit, FileStore::Space files, std::function<void()> wake);
   HostStore(const HostStore&) = delete;
   HostStore& operator=(const HostStore&) = delete;
 
-  // Returns slots for `bytes`, or nullopt: there are too few now. Then more are taken, as far as the limit
-  // allows.
-  std::optional<executor::HostParts> Take(uint64_t bytes);
+  // Returns slots for `bytes` if `keep` bytes remain free, or nullopt: there are too few now. Then more are
+  // taken, as far as the limit allows.
+  std::optional<executor::HostParts> Take(uint64_t bytes, uint64_t keep = 0);
   // REQUIRES: nothing reads or writes them.
   void Return(executor::HostParts parts);
   // Has `bytes` ready for Take soon, as far as the limit allows.
@@ -37,7 +42,7 @@ class HostStore {
   // Gives the machine everything back if nothing is used.
   void Shrink();
   // Call often.
-  void Poll() { background_.FinishDone(); }
+  void Poll();
 
   static uint64_t SlotBytesFor(uint64_t bytes) { return (bytes + kSlotBytes - 1) / kSlotBytes * kSlotBytes; }
   uint64_t limit() const { return limit_; }
@@ -48,6 +53,8 @@ class HostStore {
   bool is_busy() const { return takes_step_ || clearing_ != 0; }
   // Why the last step could not be taken; OK: it could.
   const absl::Status& trouble() const { return trouble_; }
+  FileStore& files() { return files_; }
+  const FileStore& files() const { return files_; }
 
  private:
   struct Step {
@@ -58,7 +65,6 @@ class HostStore {
 
   absl::Status StartStep();
   void Import(const std::shared_ptr<Step>& step);
-  void AddSlots(const executor::HostMemory& memory, uint64_t offset, uint64_t bytes);
   void AddStep(std::shared_ptr<Step> step, absl::StatusOr<std::unique_ptr<executor::HostMemory>> imported);
 
   executor::Device& device_;
@@ -69,7 +75,9 @@ class HostStore {
   absl::Status trouble_;
   std::vector<std::shared_ptr<Step>> steps_;
   std::vector<executor::HostPart> free_;
-  executor::Background background_;  // clears slots; last member, destroyed first
+  // Last members, destroyed first: their threads use slots.
+  executor::Background background_;  // clears slots
+  FileStore files_;
 };
 
 }  // namespace xpud::memory

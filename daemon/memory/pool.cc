@@ -52,7 +52,7 @@ absl::Status Pool::Grow(Ledger::Account& account, uint64_t bytes, Limit limit) {
   const uint64_t least = Arena::ChunkSizeFor(bytes);
   if (least > room()) Trim();
   absl::Status grown = absl::ResourceExhaustedError("");
-  if (least <= room()) {
+  if (least <= room() && residency_.MayGrow(*account.arena, least)) {
     grown = account.arena->Grow(bytes, room());
     if (absl::IsResourceExhausted(grown)) {
       Trim();
@@ -107,6 +107,7 @@ DeviceMemory Pool::Usage() const {
   usage.on_device = totals_.on_device;
   usage.host_bytes = residency_.store().used_bytes();
   usage.host_limit = residency_.store().limit();
+  usage.file_bytes = residency_.store().files().used_bytes();
   usage.turns = residency_.turns();
   usage.turn_ns = residency_.turn_ns();
   for (const auto& [tenant, arena] : arenas_) {

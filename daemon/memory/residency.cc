@@ -36,6 +36,16 @@ constexpr uint64_t kHigherClassTurns = 8;
 // A tenant that exchanges its own chunks brings those that are used within this part of its cycle.
 constexpr uint64_t kCyclePart = 8;
 constexpr uint64_t kReadyBytes = 512 << 20;  // of the host, before they are needed
+// Files: how long they count as full after a write failed, and how often a chunk is read.
+constexpr uint64_t kFilesFullNs = 5 * kSecond;
+constexpr int kMaxReads = 5;
+constexpr uint64_t kReadAgainNs = 100 * kMillisecond;
+// What must be free of the device, host and files together, in largest chunks, so that any chunk in a file
+// can return: the kept part of the host; the file's part of the chunk that returns, which it still has; less
+// than one on the device; less than two in the host, before another leaves; and then one in the files.
+constexpr uint64_t kFreeWithFiles = 5;
+// And of the host in all: the kept part, the chunk that returns, and the one that leaves for it.
+constexpr uint64_t kMinHost = 3;
 
 bool IsHigher(PriorityClass a, PriorityClass b) { return a < b; }
 
@@ -48,7 +58,7 @@ Residency::Residency(executor::Device& device, const Ledger& ledger, const Arena
       ledger_(ledger),
       totals_(totals),
       options_(std::move(options)),
-      store_(device, mover_ == nullptr ? 0 : options_.host_limit, options_.wake),
+      store_(device, mover_ == nullptr ? 0 : options_.host_limit, options_.files, options_.wake),
       room_(device.properties().total_memory) {}
 
 Residency::~Residency() {
@@ -71,13 +81,14 @@ void Residency::Added(Chunk& chunk) {
 }
 
 void Residency::Removed(std::unique_ptr<Chunk> chunk) {
+  changed_ = true;
   if (chunk->is_moving()) {
-    ended_bytes_ += chunk->bytes();
+    if (chunk->is_on_device()) ended_bytes_ += chunk->bytes();
     ended_.push_back(std::move(chunk));
     return;
   }
   store_.Return(std::exchange(chunk->host, {}));
-  changed_ = true;
+  store_.files().Return(std::exchange(chunk->file, {}));
 }
 
 uint64_t Residency::LargestChunk() const {
@@ -88,12 +99,27 @@ uint64_t Residency::LargestChunk() const {
   return largest;
 }
 
-// The largest chunk can always change places: what is free on the device and in the host is twice as much, so
-// one of the two has room for it.
+// The largest chunk can always change places with `more` bytes more. Without files, what is free on the
+// device and in the host is twice as much, so one of the two has room for it.
+bool Residency::CanChangePlaces(const Arena& arena, uint64_t more) const {
+  const uint64_t largest = HostSlots(std::max(more, LargestChunk()));
+  uint64_t taken = HostSlots(more);
+  for (const Arena* const each : arenas_) {
+    for (const auto& [address, chunk] : each->chunks()) taken += HostSlots(chunk->bytes());
+  }
+  const uint64_t beside_files = room_ - std::min(room_, PromisedToOthers(arena)) + store_.limit();
+  const FileStore& files = store_.files();
+  if (files.used_bytes() == 0 && taken + 2 * largest <= beside_files) return true;
+  if (files.limit() == 0 || FilesAreFull() || kMinHost * largest > store_.limit()) return false;
+  return taken + kFreeWithFiles * largest <= beside_files + files.limit();
+}
+
+bool Residency::MayGrow(const Arena& arena, uint64_t bytes) const {
+  return !can_move() || totals_.chunk_bytes + bytes <= room_ || CanChangePlaces(arena, bytes);
+}
+
 bool Residency::MayGrowAway(const Arena& arena, const Ledger::Share& share, uint64_t bytes) const {
-  if (!can_move()) return false;
-  const uint64_t largest = HostStore::SlotBytesFor(std::max(bytes, LargestChunk()));
-  if (totals_.chunk_bytes + bytes + 2 * largest > room_ + store_.limit()) return false;
+  if (!can_move() || !CanChangePlaces(arena, bytes)) return false;
   const uint64_t own = std::max(room_, share.quota.value_or(0));
   return arena.chunk_bytes() + bytes <= own && bytes <= MostFor(arena);
 }
@@ -175,6 +201,10 @@ absl::StatusOr<bool> Residency::Hold(Arena& arena, const User& user, const Mark&
   for (const Operand& operand : operands) {
     Chunk& chunk = arena.ChunkOf(reinterpret_cast<uint64_t>(operand.address));
     if (chunk.place == Chunk::Place::kDevice || (!watch.is_suspended && Keep(chunk))) continue;
+    if (chunk.is_lost) {
+      return absl::DataLossError(
+          "what the command uses was moved out of the device to a file, which can no longer be read");
+    }
     there = false;
     if (std::ranges::find(watch.wanted, &chunk) == watch.wanted.end() &&
         std::ranges::find(missing, &chunk) == missing.end())
@@ -336,7 +366,9 @@ std::vector<Chunk*> Residency::MissingOf(Arena& arena) const {
   const bool exchanges = Exchanges(arena);
   for (const auto& [address, each] : arena.chunks()) {
     Chunk* const chunk = each.get();
-    if (chunk->place == Chunk::Place::kDevice || std::ranges::find(missing, chunk) != missing.end()) continue;
+    if (chunk->place == Chunk::Place::kDevice || chunk->is_lost ||
+        std::ranges::find(missing, chunk) != missing.end())
+      continue;
     const bool soon = chunk->IsExpected(watch.commands) ||
                       chunk->NextUse(watch.commands) - watch.commands <= chunk->period / kCyclePart;
     if (exchanges ? soon : soon || chunk->comes_back) missing.push_back(chunk);
@@ -356,14 +388,21 @@ bool Residency::Fetch(Arena& arena) {
   // While others keep their turn, nothing moves.
   if (moves_in_ + moves_out_ > 0) watch.exchange_ns += std::min(since_ns, kLookNs);
   const std::vector<Chunk*> missing = MissingOf(arena);
+  first_missing_ = missing.empty() ? nullptr : missing.front();
   for (Chunk* const chunk : Exchanges(arena) ? watch.wanted : missing) Keep(*chunk);
   MakeRoom(arena, missing);
   bool all = true;
+  uint64_t from_files = 0;  // these come before what follows them
   for (Chunk* const chunk : missing) {
     if (chunk->place == Chunk::Place::kDevice) continue;
     all = false;
     if (chunk->place != Chunk::Place::kAway) continue;
-    if (moves_in_ >= kMaxMoves || FreeFor(arena) < chunk->bytes()) break;
+    if (chunk->is_in_file()) {
+      if (!StartRead(*chunk, chunk == first_missing_)) break;
+      from_files += chunk->bytes();
+      continue;
+    }
+    if (moves_in_ >= kMaxMoves || FreeFor(arena) < from_files + chunk->bytes()) break;
     StartReturn(*chunk);
   }
   // An arena that exchanges its chunks waits only for those that commands wait for.
@@ -489,7 +528,7 @@ void Residency::MakeRoom(Arena& arena, std::span<Chunk* const> missing) {
   if (first == missing.end()) return;
   while (moves_out_ < kMaxMoves && FreeFor(arena) + leaving_bytes_ < needed) {
     Chunk* const victim = ChooseVictim(arena, **first);
-    if (victim == nullptr || !PrepareHost(*victim)) return;
+    if (victim == nullptr || !PrepareHost(*victim, arena)) return;
     StartLeave(*victim, /*comes_back=*/victim->arena != &arena);
   }
 }
@@ -502,26 +541,65 @@ bool Residency::Keep(Chunk& chunk) {
 }
 
 // Has room in the host for what the chunk has.
-bool Residency::PrepareHost(Chunk& chunk) {
+bool Residency::PrepareHost(Chunk& chunk, const Arena& arena) {
   if (!chunk.changed || !chunk.host.empty()) return true;
-  auto parts = store_.Take(chunk.bytes());
-  if (!parts && store_.taken_bytes() >= store_.limit() && DropCopies(chunk.bytes()))
-    return false;  // they are cleared first
+  auto parts = store_.Take(chunk.bytes(), KeptFree());
   if (!parts) {
-    if (!store_.trouble().ok()) Note(store_.trouble());  // else slots are free soon
+    FreeHost(HostSlots(chunk.bytes()) + KeptFree(), arena);
     return false;
   }
   chunk.host = *std::move(parts);
   return true;
 }
 
-// Returns copies of what is on the device.
+void Residency::FreeHost(uint64_t bytes, const Arena& arena) {
+  const bool has_trouble = !store_.trouble().ok();
+  if (store_.taken_bytes() < store_.limit() && !has_trouble) return;  // more is taken
+  if (DropCopies(bytes)) return;                                      // they are cleared first
+  if (has_trouble) Note(store_.trouble());
+  if (store_.is_busy() || FilesAreFull()) return;
+  while (store_.free_bytes() + writing_bytes_ < bytes && writes_ < kMaxMoves) {
+    Chunk* const chunk = LongestAway(arena);
+    if (chunk == nullptr) return;
+    auto slots = store_.files().Take(chunk->host.size());
+    if (!slots) return;
+    StartWrite(*chunk, *std::move(slots));
+  }
+}
+
+// The first one to go to files: of a tenant that needs room itself only if no other has any, and then, or if
+// a tenant exchanges its chunks, the latest next use first.
+Chunk* Residency::LongestAway(const Arena& arena) {
+  const auto may_go = [&](const Chunk& chunk) {
+    return chunk.place == Chunk::Place::kAway && !chunk.host.empty() && chunk.file.empty() &&
+           !chunk.is_moving() && &chunk != first_missing_;
+  };
+  Chunk* first = nullptr;
+  for (Arena* const each : arenas_) {
+    const auto order = [&](const Chunk& chunk) { return std::pair(chunk.arena == &arena, chunk.left_ns); };
+    for (const auto& [address, chunk] : each->chunks()) {
+      if (may_go(*chunk) && (first == nullptr || order(*chunk) < order(*first))) first = chunk.get();
+    }
+  }
+  if (first == nullptr || (first->arena != &arena && !Exchanges(*first->arena))) return first;
+  const uint64_t now = first->arena->watch().commands;
+  for (const auto& [address, chunk] : first->arena->chunks()) {
+    if (may_go(*chunk) && chunk->NextUse(now) > first->NextUse(now)) first = chunk.get();
+  }
+  return first;
+}
+
+// Returns copies of what is on the device, or in files.
 bool Residency::DropCopies(uint64_t bytes) {
   uint64_t dropped = 0;
   for (const bool changed : {true, false}) {
     for (Arena* const arena : arenas_) {
       for (const auto& [address, chunk] : arena->chunks()) {
         if (dropped >= bytes) return true;
+        if (chunk->is_in_both() && chunk.get() != first_missing_ && chunk->place == Chunk::Place::kAway) {
+          dropped += HostSlots(chunk->bytes());
+          store_.Return(std::exchange(chunk->host, {}));
+        }
         if (chunk->place != Chunk::Place::kDevice || chunk->is_moving() || chunk->host.empty() ||
             chunk->changed != changed)
           continue;
@@ -570,6 +648,7 @@ void Residency::Left(Chunk& chunk, const absl::Status& status) {
   }
   chunk.place = Chunk::Place::kAway;
   chunk.changed = false;
+  chunk.left_ns = now_ns_;
   chunk.arena->MovedOut(chunk.bytes());
   chunk.arena->moved().out += chunk.bytes();
 }
@@ -586,16 +665,84 @@ void Residency::Returned(Chunk& chunk, const absl::Status& status) {
     return Note(status);
   }
   chunk.place = Chunk::Place::kDevice;
+  if (!chunk.is_moving()) store_.files().Return(std::exchange(chunk.file, {}));
   chunk.changed = chunk.host.empty();
   chunk.comes_back = false;
   chunk.last_use_ns = now_ns_;
   chunk.arena->moved().in += chunk.bytes();
 }
 
-void Residency::Forget(Chunk& chunk) {
-  const auto ended = std::ranges::find_if(ended_, [&](const auto& each) { return each.get() == &chunk; });
-  ended_bytes_ -= chunk.bytes();
+// ---- files
+
+void Residency::StartWrite(Chunk& chunk, FileSlots slots) {
+  chunk.file = std::move(slots);
+  chunk.filing = Chunk::Filing::kWriting;
+  ++writes_;
+  writing_bytes_ += HostSlots(chunk.bytes());
+  last_move_ns_ = now_ns_;
+  store_.files().Write(chunk.host, chunk.file,
+                       [this, &chunk](const absl::Status& status) { Written(chunk, status); });
+}
+
+void Residency::Written(Chunk& chunk, const absl::Status& status) {
+  --writes_;
+  writing_bytes_ -= HostSlots(chunk.bytes());
+  changed_ = true;
+  chunk.filing = Chunk::Filing::kNone;
+  if (chunk.arena == nullptr) return Forget(chunk);
+  if (status.ok() && chunk.place == Chunk::Place::kAway && &chunk != first_missing_)
+    return store_.Return(std::exchange(chunk.host, {}));
+  store_.files().Return(std::exchange(chunk.file, {}));
+  if (status.ok()) return;
+  files_full_until_ns_ = now_ns_ + kFilesFullNs;
+  Note(status);
+}
+
+bool Residency::StartRead(Chunk& chunk, bool is_first) {
+  if (chunk.filing == Chunk::Filing::kReading || now_ns_ < chunk.read_after_ns) return true;
+  if (reads_ >= kMaxMoves) return false;
+  const uint64_t keep = is_first ? 0 : KeptFree();
+  auto parts = store_.Take(chunk.bytes(), keep);
+  if (!parts) {
+    if (is_first) FreeHost(HostSlots(chunk.bytes()), *chunk.arena);
+    return false;
+  }
+  chunk.host = *std::move(parts);
+  chunk.filing = Chunk::Filing::kReading;
+  ++reads_;
+  last_move_ns_ = now_ns_;
+  store_.files().Read(chunk.file, chunk.host,
+                      [this, &chunk](const absl::Status& status) { WasRead(chunk, status); });
+  return true;
+}
+
+// The file keeps its contents until the chunk is on the device: the host's part may be needed for another.
+void Residency::WasRead(Chunk& chunk, const absl::Status& status) {
+  --reads_;
+  changed_ = true;
+  chunk.filing = Chunk::Filing::kNone;
+  if (chunk.arena == nullptr) return Forget(chunk);
+  if (status.ok()) {
+    chunk.failed_reads = 0;
+    return;
+  }
   store_.Return(std::exchange(chunk.host, {}));
+  chunk.read_after_ns = now_ns_ + kReadAgainNs;
+  Note(status);
+  if (++chunk.failed_reads < kMaxReads) return;
+  chunk.is_lost = true;
+  store_.files().Return(std::exchange(chunk.file, {}));
+  std::erase(chunk.arena->watch().wanted, &chunk);
+}
+
+// ---- ends
+
+void Residency::Forget(Chunk& chunk) {
+  if (chunk.is_moving()) return;
+  const auto ended = std::ranges::find_if(ended_, [&](const auto& each) { return each.get() == &chunk; });
+  if (chunk.is_on_device()) ended_bytes_ -= chunk.bytes();
+  store_.Return(std::exchange(chunk.host, {}));
+  store_.files().Return(std::exchange(chunk.file, {}));
   ended_.erase(ended);
 }
 

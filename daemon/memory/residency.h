@@ -1,11 +1,13 @@
-// Which chunks of a device's tenants are on the device, and which in host memory. While all fit, nothing is
-// watched and nothing moves. Otherwise
+// Which chunks of a device's tenants are on the device, which in host memory, and which in files. While all
+// fit, nothing is watched and nothing moves. Otherwise
 //   - chunks that nobody needs leave first: those of idle tenants, lower classes first, then what was not
 //   used
 //     for a second;
 //   - a tenant that alone is larger than the device exchanges its own chunks, the latest next use first;
 //   - tenants that are at work and do not fit together take turns. The one that waits longest gets what those
-//     have whose turns are over; these are suspended until they come back.
+//     have whose turns are over; these are suspended until they come back;
+//   - when host memory is full, what is away for longest goes on to files. It returns by way of host memory,
+//     a part of which is kept free for that.
 // What a guarantee covers never leaves for others. A command waits (Hold) until what it uses is on the
 // device. REQUIRES: the lane's thread.
 #pragma once
@@ -32,7 +34,8 @@ namespace xpud::memory {
 class Residency {
  public:
   struct Options {
-    uint64_t host_limit = 0;  // of host memory for what leaves; 0: nothing does
+    uint64_t host_limit = 0;   // of host memory for what leaves; 0: nothing does
+    FileStore::Space files{};  // for what has no room there
     uint64_t turn_limit_ns = 10'000'000'000;
     // A move has failed, and is tried again. At most once a second.
     std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {};
@@ -57,6 +60,8 @@ class Residency {
   // Whether an arena may get `bytes` more as a chunk that is away: other tenants, or a claim for more than
   // the device has, are why there is no room on the device, and there is room in all.
   bool MayGrowAway(const Arena& arena, const Ledger::Share& share, uint64_t bytes) const;
+  // Whether chunks could still change places if an arena got `bytes` more on the device.
+  bool MayGrow(const Arena& arena, uint64_t bytes) const;
   // The device refused memory: it has no more than it has given, for a while.
   void DeviceIsFull();
   // What the device has room for in all, as far as is known.
@@ -80,7 +85,7 @@ class Residency {
   // Starts and ends moves and turns. Call often.
   void Poll(uint64_t now_ns);
   // Whether memory moves, or somebody waits for it.
-  bool is_under_way() const { return moves_in_ + moves_out_ > 0 || waiting_; }
+  bool is_under_way() const { return moves_in_ + moves_out_ > 0 || store_.files().is_busy() || waiting_; }
 
   const HostStore& store() const { return store_; }
   uint64_t turns() const { return turns_; }
@@ -100,6 +105,7 @@ class Residency {
   // What the arena could have on the device if all others had no more than they must.
   uint64_t MostFor(const Arena& arena) const;
   uint64_t LargestChunk() const;
+  bool CanChangePlaces(const Arena& arena, uint64_t more) const;
 
   // Whether one command can use all of these at once.
   absl::Status CheckFits(const Arena& arena, std::span<const Operand> operands) const;
@@ -125,8 +131,23 @@ class Residency {
   void Suspend(Arena& arena);
   // A chunk that is leaving stays, if that is still possible.
   bool Keep(Chunk& chunk);
-  bool PrepareHost(Chunk& chunk);
+  // For `arena`, which needs its place.
+  bool PrepareHost(Chunk& chunk, const Arena& arena);
   bool DropCopies(uint64_t bytes);
+
+  // What must remain free in the host, so that what is in files can return.
+  uint64_t KeptFree() const { return store_.files().used_bytes() == 0 ? 0 : HostSlots(LargestChunk()); }
+  static uint64_t HostSlots(uint64_t bytes) { return HostStore::SlotBytesFor(bytes); }
+  bool FilesAreFull() const { return now_ns_ < files_full_until_ns_; }
+  // Has so much of the host freed, for `arena`, soon.
+  void FreeHost(uint64_t bytes, const Arena& arena);
+  Chunk* LongestAway(const Arena& arena);
+  void StartWrite(Chunk& chunk, FileSlots slots);
+  void Written(Chunk& chunk, const absl::Status& status);
+  // Has a chunk's contents come from its file, as a step of its return. `is_first`: of what `arena` lacks.
+  // Returns false if there is no room now.
+  bool StartRead(Chunk& chunk, bool is_first);
+  void WasRead(Chunk& chunk, const absl::Status& status);
   void StartLeave(Chunk& chunk, bool comes_back);
   void StartReturn(Chunk& chunk);
   void Left(Chunk& chunk, const absl::Status& status);
@@ -151,6 +172,10 @@ class Residency {
   uint64_t full_since_ns_ = 0;  // of the last DeviceIsFull
   int watched_ = 0;             // arenas
   int moves_in_ = 0, moves_out_ = 0;
+  int writes_ = 0, reads_ = 0;  // of files
+  uint64_t writing_bytes_ = 0;  // of the host, free when they have been written
+  uint64_t files_full_until_ns_ = 0;
+  const Chunk* first_missing_ = nullptr;  // of what was looked at last; not to be read
   uint64_t leaving_bytes_ = 0;
   bool waiting_ = false;
   bool changed_ = false;  // since the last Decide

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -109,9 +110,21 @@ class MovedMemoryTest : public ::testing::Test {
     if (std::getenv("XPUD_CPU_PLAIN") != nullptr) GTEST_SKIP() << "a driver without virtual memory";
     Start("1GiB");
   }
-  void Start(const std::string& move_out) {
-    daemon_ = std::make_unique<DaemonProcess>(std::vector<std::string>{
-        "--test-device-memory", "128MiB", "--move-out", move_out, "--log-level", "info"});
+  void TearDown() override {
+    daemon_.reset();
+    if (!folder_.empty()) std::filesystem::remove(folder_);
+  }
+  void Start(const std::string& move_out, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {"--test-device-memory", "128MiB", "--move-out", move_out,
+                                          "--log-level",          "info"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    daemon_ = std::make_unique<DaemonProcess>(arguments);
+  }
+  // Little host memory, and a file beyond it.
+  void StartWithFile(const std::string& bytes) {
+    folder_ = "/tmp/xpud-moved-out-XXXXXX";
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+    Start("128MiB", {"--move-out-folder", folder_, "--move-out-files", bytes});
   }
   v1::DeviceMemory Device() const {
     const auto answer = control::Client::Connect(daemon_->socket())->ListMemory();
@@ -125,6 +138,7 @@ class MovedMemoryTest : public ::testing::Test {
   }
 
   std::unique_ptr<DaemonProcess> daemon_;
+  std::string folder_;
 };
 
 TEST_F(MovedMemoryTest, IdleProgramsMemoryLeavesAndIsThereWhenItIsUsed) {
@@ -188,6 +202,68 @@ TEST_F(MovedMemoryTest, OutOfMemoryWhereItIsAllocatedIfTheHostIsFull) {
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   a.ExpectAllRight();
   b.ExpectAllRight();
+}
+
+TEST_F(MovedMemoryTest, FilesHoldWhatTheHostHasNoRoomFor) {
+  StartWithFile("1GiB");
+  Program a(*daemon_, "a"), b(*daemon_, "b"), c(*daemon_, "c"), d(*daemon_, "d"), e(*daemon_, "e");
+  Program* const all[] = {&a, &b, &c, &d, &e};
+  for (Program* const each : all) ASSERT_TRUE(each->Allocate(6).ok());
+  EXPECT_GE(Device().file_bytes(), (30 - 8 - 8) * 16 * kMiB);
+  for (int round = 0; round < 2; ++round) {
+    for (Program* const each : all) {
+      for (size_t i = 0; i < each->blocks(); ++i) each->Add(i);
+      each->ExpectAllRight();
+    }
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "the file has no name";
+  EXPECT_LE(Device().on_device_bytes(), 128 * kMiB);
+  EXPECT_LE(Device().host_bytes(), 128 * kMiB);
+}
+
+TEST_F(MovedMemoryTest, ProgramsAtWorkTakeTurnsByWayOfFiles) {
+  StartWithFile("1GiB");
+  std::vector<std::thread> threads;
+  for (int p = 0; p < 5; ++p) {
+    threads.emplace_back([&, p] {
+      Program program(*daemon_, "p" + std::to_string(p));
+      ASSERT_TRUE(program.Allocate(6).ok());
+      for (int round = 0; round < 5; ++round) {
+        for (size_t i = 0; i < program.blocks(); ++i) program.Add(i);
+        program.ExpectRight(static_cast<size_t>(round) % program.blocks());
+      }
+      program.ExpectAllRight();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(Within(milliseconds(5000), [&] { return daemon_->StatusOf("pool_bytes") == 0; }));
+  EXPECT_TRUE(Within(milliseconds(5000), [&] { return Device().file_bytes() == 0; }));
+}
+
+TEST_F(MovedMemoryTest, ClaimMayHaveMoreThanDeviceAndHost) {
+  StartWithFile("1GiB");
+  Program large(*daemon_, "large", 0, 512 * kMiB);
+  ASSERT_TRUE(large.Allocate(20).ok());
+  EXPECT_GT(Device().file_bytes(), 0u);
+  for (int round = 0; round < 2; ++round) {
+    for (size_t i = 0; i < large.blocks(); ++i) large.Add(i);
+  }
+  large.ExpectAllRight();
+}
+
+TEST_F(MovedMemoryTest, OutOfMemoryWhereItIsAllocatedIfTheFileIsFullToo) {
+  StartWithFile("256MiB");
+  std::vector<std::unique_ptr<Program>> all;
+  absl::Status last;
+  for (int p = 0; p < 8 && last.ok(); ++p) {
+    all.push_back(std::make_unique<Program>(*daemon_, "p" + std::to_string(p)));
+    last = all.back()->Allocate(4);
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(last)) << last;
+  EXPECT_THAT(std::string(last.message()), HasSubstr("out of memory"));
+  EXPECT_GE(all.size(), 6u) << "beside what remains free, so that chunks can change places";
+  EXPECT_GT(Device().file_bytes(), 0u);
+  for (const auto& each : all) each->ExpectAllRight();
 }
 
 // A tenant that keeps making others' memory leave: what is guaranteed stays.

@@ -201,11 +201,15 @@ void ChunkMover::End() {
 absl::Status CopyPieces(const HostParts& parts, const MoveControl& control,
                         absl::FunctionRef<absl::Status(uint64_t, std::byte*, uint64_t)> copy) {
   uint64_t offset = 0;
-  for (const HostPart& part : parts) {
-    std::byte* const host = part.memory->OnDevice(part.memory->address() + part.offset);
-    for (uint64_t done = 0; done < part.bytes;) {
+  for (auto part = parts.begin(); part != parts.end();) {
+    const HostPart& first = *part;
+    std::byte* const host = first.memory->OnDevice(first.memory->address() + first.offset);
+    uint64_t together = 0;  // it and its neighbours
+    while (part != parts.end() && part->memory == first.memory && part->offset == first.offset + together)
+      together += (part++)->bytes;
+    for (uint64_t done = 0; done < together;) {
       if (!control.wanted()) return absl::CancelledError("the move is not wanted any more");
-      const uint64_t bytes = std::min(part.bytes - done, kMaxPiece);
+      const uint64_t bytes = std::min(together - done, kMaxPiece);
       RETURN_IF_ERROR(copy(offset, host + done, bytes));
       offset += bytes;
       done += bytes;
