@@ -47,7 +47,8 @@ absl::Status Reserve(const UniqueFd& fd, const std::string& folder, uint64_t byt
     return absl::FailedPreconditionError(
         absl::StrCat("the file system of ", folder, " cannot reserve space; use one that can, such as ext4"));
   }
-  if (error != ENOSPC && error != EDQUOT) return absl::ErrnoToStatus(error, "reserving space failed");
+  if (error != ENOSPC && error != EDQUOT && error != EFBIG)
+    return absl::ErrnoToStatus(error, "reserving space failed");
   struct statvfs space = {};
   fstatvfs(fd.get(), &space);
   return absl::ResourceExhaustedError(

@@ -11,6 +11,7 @@ import os
 import pathlib
 import random
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from trend import Trend, trend_of  # noqa: E402
 BINARIES = ROOT / "build/release/bin"
 SAMPLE_SECONDS = 3
 WARM_UP = 0.25  # part of the samples at rest
-REST_LIMIT = 30  # seconds within which the daemon must give everything back
+REST_LIMIT = 90  # seconds within which the daemon must give everything back: a ticket that nobody takes ends 60 s after its sender
 DEADLINE = 120  # maximum seconds of a client
 MIB = 1 << 20
 # How much the line through the samples at rest may rise from the warm-up to the end. The heap is resident memory that is not shared (the pool's
@@ -59,11 +60,39 @@ def sample(daemon: Daemon) -> dict[str, float]:
     }
 
 
+class Doors:
+    """Where clients come in, each with a folder in which they pass memory to each other: the daemon's socket, or the doors of so many claims. A claim may
+    have more memory than the device, if the daemon has host memory for it."""
+
+    def __init__(self, daemon: Daemon, claims: int, folder: pathlib.Path):
+        self._daemon, self._claims, self._folder, self._made = daemon, claims, folder, 0
+        self.open: list[tuple[pathlib.Path, pathlib.Path]] = []
+        self._make()
+
+    def _make(self) -> None:
+        for _ in range(max(1, self._claims)):
+            key = f"soak-{self._made}"
+            folder = self._folder / key
+            (folder / "new").mkdir(parents=True)
+            if self._claims:
+                self._daemon.ask("claim", "create", key, "--memory", "0..64GiB")
+            self.open.append((self._daemon.address.parent / "claims" / key / "xpud.sock" if self._claims else self._daemon.address, folder))
+            self._made += 1
+
+    def renew(self) -> None:
+        """Others instead: tickets end with their claim. Without claims, nobody takes the old ones any more, and they end by time."""
+        if self._claims:
+            for _, folder in self.open:
+                self._daemon.ask("claim", "delete", folder.name)
+        self.open = []
+        self._make()
+
+
 class Crowd:
     """Clients, some of which are killed at a random moment."""
 
-    def __init__(self, daemon: Daemon, size: int, seed: int, log):
-        self.daemon, self.size, self.log = daemon, size, log
+    def __init__(self, daemon: Daemon, size: int, seed: int, doors: "Doors", log):
+        self.daemon, self.size, self.doors, self.log = daemon, size, doors, log
         self.random = random.Random(seed)
         self.clients: dict[subprocess.Popen, tuple[float, float | None]] = {}  # start, and time to kill it
         self.ended = collections.Counter()
@@ -73,7 +102,8 @@ class Crowd:
         now = time.monotonic()
         while len(self.clients) < self.size:
             seed = self.random.randrange(1 << 31)
-            client = subprocess.Popen([BINARIES / "stress_client", self.daemon.address, str(seed)], stdout=self.log, stderr=self.log)
+            door, folder = self.random.choice(self.doors.open)
+            client = subprocess.Popen([BINARIES / "stress_client", door, str(seed), folder], stdout=self.log, stderr=self.log)
             # From before it has connected until it has computed for a while.
             kill_at = now + self.random.choice((0.02, 0.3, 3)) * self.random.random() if self.random.random() < 0.4 else None
             self.clients[client] = (now, kill_at)
@@ -97,6 +127,7 @@ class Crowd:
         for client in self.clients:
             client.wait()
         self.reap()
+        self.doors.renew()
 
 
 def rest(daemon: Daemon) -> dict[str, float]:
@@ -171,6 +202,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--clients", type=int, default=50, help="number of concurrent clients")
     parser.add_argument("--executor", choices=("auto", "thread", "process"), default="auto", help="as xpud's option")
     parser.add_argument("--device", default="cpu", help="as xpud's option")
+    parser.add_argument("--claims", type=int, default=0, help="clients come in by the doors of so many claims")
+    parser.add_argument("--daemon", type=shlex.split, default=[], metavar="OPTIONS",
+                        help="start the daemon with these too, as in --daemon='--test-device-memory 512MiB --move-out 8GiB'")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--json", type=pathlib.Path, help="also write samples and trends to this file")
     return parser.parse_args()
@@ -189,10 +223,10 @@ def main() -> int:
     build()
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(1 << 31)
     print(f"{arguments.clients} clients for {arguments.minutes:g} minutes, --seed {seed}", flush=True)
-    flags = ("--device", arguments.device, "--executor", arguments.executor, "--log-level", "error")
+    flags = ("--device", arguments.device, "--executor", arguments.executor, "--log-level", "error", *arguments.daemon)
     with tempfile.TemporaryDirectory(prefix="xpud-soak-") as folder, open(pathlib.Path(folder, "clients"), "w+") as log:
         with contextlib.closing(Daemon(BINARIES, pathlib.Path(folder, "log"), *flags)) as daemon:
-            crowd = Crowd(daemon, arguments.clients, seed, log)
+            crowd = Crowd(daemon, arguments.clients, seed, Doors(daemon, arguments.claims, pathlib.Path(folder, "doors")), log)
             try:
                 samples, rests = soak(arguments, daemon, crowd)
             finally:

@@ -17,7 +17,7 @@ from daemon import Daemon
 
 GIB = 16 if rows.SMOKE else 1024  # MiB
 DEVICE, HOST = 16 * GIB, 64 * GIB
-ROUNDS, WARM, LENGTH = (1, 0.2, 0.5) if rows.SMOKE else (2, 8.0, 8.0)
+ROUNDS, WARM, LENGTH = (1, 0.2, 0.5) if rows.SMOKE else (2, 6.0, 6.0)
 LINK = 54e9  # bytes/s of a GPU's link to the host
 
 
