@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "daemon/lane/testing/memory_device.h"
+#include "daemon/memory/ended_tenants.h"
 #include "daemon/memory/pool.h"
 
 namespace xpud::memory {
@@ -233,6 +234,58 @@ TEST_F(ResidencyTest, WhatWasNotWrittenLeavesWithoutACopy) {
     a.Rest();
     PassFor(200);
   }
+}
+
+// As other counters of a tenant do.
+TEST_F(ResidencyTest, CountersOfMovesOutliveTheTenantsSessions) {
+  auto a = std::make_unique<Program>(*this, 1);
+  a->AllocateAll(3, kBlock);
+  for (size_t i = 0; i < 3; ++i) a->Write(i, 1);
+  a->Rest();
+  Program b(*this, 2);
+  b.AllocateAll(3, kBlock);
+  for (size_t i = 0; i < 3; ++i) b.Write(i, 2);
+  b.Rest();
+  PassFor(200);
+  for (size_t i = 0; i < 3; ++i) a->ExpectHas(i, 1);
+  a->arena().stalls().Add(5000);
+  const Tenant tenant = a->tenant();
+  const TenantMemory before = pool_->Usage().tenants.at(tenant);
+  ASSERT_GT(before.moved.in, 0u);
+  ASSERT_GT(before.moved.out, 0u);
+  a = nullptr;
+  const DeviceMemory ended = pool_->Usage();
+  EXPECT_FALSE(ended.tenants.contains(tenant));
+  ASSERT_TRUE(ended.ended.contains(tenant.Text()));
+  EXPECT_EQ(ended.ended.at(tenant.Text()).in, before.moved.in);
+  a = std::make_unique<Program>(*this, 1);
+  const DeviceMemory again = pool_->Usage();
+  EXPECT_TRUE(again.ended.empty());
+  EXPECT_EQ(again.tenants.at(tenant).moved.in, before.moved.in);
+  EXPECT_EQ(again.tenants.at(tenant).moved.out, before.moved.out);
+  EXPECT_EQ(again.tenants.at(tenant).stalls.sum_ns(), before.stalls.sum_ns());
+}
+
+TEST(EndedTenants, ThoseThatLeftFirstAreCountedTogether) {
+  EndedTenants ended;
+  const auto count_of = [&](const std::string& name) {
+    const auto all = ended.Counters();
+    const auto found = all.find(name);
+    return found == all.end() ? 0 : found->second.in;
+  };
+  for (uint32_t uid = 0; uid < EndedTenants::kMax; ++uid) ended.Add({uid, ""}, {.in = 1000 + uid});
+  EXPECT_EQ(ended.Counters().size(), EndedTenants::kMax);
+  ended.Add({0, "moved nothing"}, {});
+  EXPECT_EQ(count_of(TenantTotals::kOthers), 0u);
+  EXPECT_EQ(ended.Take({0, ""}).in, 1000u);
+  ended.Add({0, ""}, {.in = 1000});  // the last that left
+  ended.Add({5000, ""}, {.in = 7});
+  ended.Add({5001, ""}, {.in = 8});
+  EXPECT_EQ(count_of(TenantTotals::kOthers), 1001u + 1002u);
+  EXPECT_EQ(count_of("uid:0"), 1000u);
+  EXPECT_EQ(count_of("uid:1"), 0u);
+  EXPECT_EQ(count_of("uid:5001"), 8u);
+  EXPECT_EQ(ended.Counters().size(), EndedTenants::kMax + 1);
 }
 
 // Neither of two that are at work starves, and their contents are right whenever they run.
@@ -756,8 +809,8 @@ TEST(MovedOutFile, FoldersThatCannotBeUsedAreRefused) {
   EXPECT_NE(refusal(folder + "/none", kMebibyte).find("/none cannot be used; create it"), std::string::npos);
   const UniqueFd file(open((folder + "/file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
   EXPECT_NE(refusal(folder + "/file", kMebibyte).find("is not a folder"), std::string::npos);
-  EXPECT_NE(refusal(folder, uint64_t{1} << 50).find(" has no room for "), std::string::npos)
-      << refusal(folder, uint64_t{1} << 50);
+  const std::string full = refusal(folder, uint64_t{8} << 40);
+  EXPECT_NE(full.find(" has no room for 8.00 TiB"), std::string::npos) << full;
   ASSERT_EQ(chmod(folder.c_str(), 0777), 0);
   EXPECT_NE(refusal(folder, kMebibyte), "");
   std::filesystem::remove_all(folder);

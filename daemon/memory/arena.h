@@ -89,11 +89,17 @@ class Arena {
   const Watch& watch() const { return watch_; }
   void MovedIn(uint64_t bytes) { SetOnDevice(on_device_ + bytes); }
   void MovedOut(uint64_t bytes) { SetOnDevice(on_device_ - bytes); }
-  // Since the arena was made.
+  // Of its tenant, since the daemon started.
   const MovedBytes& moved() const { return moved_; }
   MovedBytes& moved() { return moved_; }
   const Histogram& stalls() const { return stalls_; }
   Histogram& stalls() { return stalls_; }
+  // Adds what the tenant did before.
+  void Count(const MoveCounters& earlier) {
+    moved_.in += earlier.in;
+    moved_.out += earlier.out;
+    stalls_ += earlier.stalls;
+  }
 
  private:
   uint64_t SizeToGrow(uint64_t bytes, uint64_t most) const;

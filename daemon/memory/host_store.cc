@@ -32,7 +32,7 @@ void MakePages(const Mapping& mapping) {
 }  // namespace
 
 HostStore::HostStore(executor::Device& device, uint64_t limit, FileStore::Space files,
-                     std::function<void()> wake)
+                     const std::function<void()>& wake)
     : device_(device),
       limit_(limit / kSlotBytes * kSlotBytes),
       background_(wake, "xpud-clear"),

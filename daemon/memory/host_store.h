@@ -28,7 +28,8 @@ class HostStore {
 
   // At most `limit` bytes, and beyond these in `files`. `wake` is called on any thread when Poll has
   // something to do.
-  HostStore(executor::Device& device, uint64_t limit, FileStore::Space files, std::function<void()> wake);
+  HostStore(executor::Device& device, uint64_t limit, FileStore::Space files,
+            const std::function<void()>& wake);
   HostStore(const HostStore&) = delete;
   HostStore& operator=(const HostStore&) = delete;
 

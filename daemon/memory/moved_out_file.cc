@@ -31,7 +31,8 @@ UniqueFd OpenUnnamed(const std::string& folder, int flags) {
 absl::StatusOr<UniqueFd> OpenIn(const std::string& folder) {
   struct stat info;
   if (stat(folder.c_str(), &info) != 0)
-    return absl::ErrnoToStatus(errno, absl::StrCat("the folder ", folder, " cannot be used; create it"));
+    return absl::ErrnoToStatus(
+        errno, absl::StrCat("the folder ", folder, " cannot be used; create it, or name another"));
   if (!S_ISDIR(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(folder, " is not a folder"));
   RETURN_IF_ERROR(CheckFolderIsOurs(folder));
   UniqueFd fd = OpenUnnamed(folder, O_DIRECT);
@@ -40,20 +41,28 @@ absl::StatusOr<UniqueFd> OpenIn(const std::string& folder) {
   return fd;
 }
 
+uint64_t FreeBytes(const UniqueFd& fd) {
+  struct statvfs space = {};
+  return fstatvfs(fd.get(), &space) == 0 ? uint64_t{space.f_bavail} * space.f_frsize : 0;
+}
+
+// A file system may give all that it has before it says that this was too little. So that is looked at first.
 absl::Status Reserve(const UniqueFd& fd, const std::string& folder, uint64_t bytes) {
-  if (fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) == 0) return absl::OkStatus();
+  const uint64_t free = FreeBytes(fd);
+  errno = ENOSPC;
+  if (bytes <= free && fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) == 0) return absl::OkStatus();
   const int error = errno;
   if (error == EOPNOTSUPP) {
     return absl::FailedPreconditionError(
         absl::StrCat("the file system of ", folder, " cannot reserve space; use one that can, such as ext4"));
   }
-  if (error != ENOSPC && error != EDQUOT && error != EFBIG)
-    return absl::ErrnoToStatus(error, "reserving space failed");
-  struct statvfs space = {};
-  fstatvfs(fd.get(), &space);
-  return absl::ResourceExhaustedError(
-      absl::StrCat(folder, " has no room for ", BytesText(bytes), "; free are ",
-                   BytesText(uint64_t{space.f_bavail} * space.f_frsize), " there, or less by a quota"));
+  if (error != ENOSPC && error != EDQUOT) {
+    return absl::ErrnoToStatus(error,
+                               absl::StrCat("reserving ", BytesText(bytes), " in ", folder, " failed"));
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(folder, " has no room for ", BytesText(bytes),
+                                                   "; free are ", BytesText(free),
+                                                   " there, or less by a quota"));
 }
 
 // Calls some(at) until it has done `bytes` in all.

@@ -19,7 +19,9 @@ Pool::Pool(executor::Device& device, uint32_t index, Residency::Options moves)
 Ledger::Account& Pool::Open(const Tenant& tenant, std::atomic<uint64_t>* published,
                             const std::atomic<uint64_t>* claimed) {
   Ledger::Account& account = ledger_.Open(tenant, published, claimed);
-  account.arena = &arenas_.try_emplace(tenant, device_, totals_, residency_, tenant).first->second;
+  const auto [found, is_new] = arenas_.try_emplace(tenant, device_, totals_, residency_, tenant);
+  if (is_new) found->second.Count(ended_.Take(tenant));
+  account.arena = &found->second;
   return account;
 }
 
@@ -28,10 +30,9 @@ void Pool::Close(Ledger::Account& account) {
   const bool last = account.share().accounts == 1;
   Arena& arena = *account.arena;
   ledger_.Close(account);
-  if (last)
-    arenas_.erase(tenant);
-  else
-    arena.Trim(ReservedIn(arena, ledger_.tenants().at(tenant)));
+  if (!last) return arena.Trim(ReservedIn(arena, ledger_.tenants().at(tenant)));
+  ended_.Add(tenant, {arena.moved().in, arena.moved().out, arena.stalls()});
+  arenas_.erase(tenant);
 }
 
 absl::Status Pool::Exhausted(const Ledger::Account& account, uint64_t asked, const std::string& cause) const {
@@ -119,6 +120,7 @@ DeviceMemory Pool::Usage() const {
     memory.moved = arena.moved();
     memory.stalls = arena.stalls();
   }
+  usage.ended = ended_.Counters();
   return usage;
 }
 

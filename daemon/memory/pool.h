@@ -14,6 +14,7 @@
 #include "daemon/executor/api/device.h"
 #include "daemon/memory/arena.h"
 #include "daemon/memory/block.h"
+#include "daemon/memory/ended_tenants.h"
 #include "daemon/memory/ledger.h"
 #include "daemon/memory/residency.h"
 #include "daemon/memory/usage.h"
@@ -83,6 +84,7 @@ class Pool {
   Arena::Totals totals_;
   Residency residency_;
   std::map<Tenant, Arena> arenas_;  // of tenants with accounts
+  EndedTenants ended_;              // of those without
   uint64_t peak_ = 0;
 };
 

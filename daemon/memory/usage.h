@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include "daemon/tenant/tenant.h"
 #include "proto/base/histogram.h"
@@ -13,6 +14,20 @@ namespace xpud::memory {
 struct MovedBytes {
   uint64_t in = 0, out = 0;
   uint64_t in_per_s = 0, out_per_s = 0;
+};
+
+// What is counted of a tenant's moves, since the daemon started.
+struct MoveCounters {
+  uint64_t in = 0, out = 0;  // bytes
+  Histogram stalls{};        // how long commands waited for memory that was moved out
+
+  MoveCounters& operator+=(const MoveCounters& other) {
+    in += other.in;
+    out += other.out;
+    stalls += other.stalls;
+    return *this;
+  }
+  bool is_zero() const { return in == 0 && out == 0 && stalls.sum_ns() == 0; }
 };
 
 struct TenantMemory {
@@ -36,6 +51,7 @@ struct DeviceMemory {
   uint64_t turns = 0;                       // that tenants were given, since the daemon started
   uint64_t turn_ns = 0;                     // the length of the last one; 0: tenants take no turns now
   std::map<Tenant, TenantMemory> tenants;
+  std::map<std::string, MoveCounters> ended;  // of tenants without sessions, by their names
 };
 
 }  // namespace xpud::memory

@@ -292,6 +292,7 @@ class Control::Service final : public v1::Control::Service {
     const std::vector<memory::DeviceMemory> memory = MemoryNow();
     ListSessionsInto(work, memory, [&] { return out->add_sessions(); });
     ListMemoryInto(memory, *out->mutable_device_memory(), *out->mutable_tenant_memory());
+    ListEndedInto(memory, *out->mutable_tenant_memory());
     for (const auto& [name, total] : tenants.map()) {
       Fill(name, total, *out->add_tenants());
       for (const auto& [device, counters] : total.counters) {
@@ -581,6 +582,20 @@ class Control::Service final : public v1::Control::Service {
       const auto device = static_cast<uint32_t>(devices.size());
       Fill(device, usage, *devices.Add());
       for (const auto& [tenant, of_tenant] : usage.tenants) Fill(device, tenant, of_tenant, *tenants.Add());
+    }
+  }
+  // Counters of tenants without sessions, for metrics.
+  static void ListEndedInto(std::span<const memory::DeviceMemory> memory,
+                            google::protobuf::RepeatedPtrField<v1::TenantMemory>& tenants) {
+    for (size_t device = 0; device < memory.size(); ++device) {
+      for (const auto& [tenant, counters] : memory[device].ended) {
+        v1::TenantMemory& out = *tenants.Add();
+        out.set_device(static_cast<uint32_t>(device));
+        out.set_tenant(tenant);
+        out.set_moved_in_total_bytes(counters.in);
+        out.set_moved_out_total_bytes(counters.out);
+        Fill(counters.stalls, *out.mutable_stalls());
+      }
     }
   }
   void ListSessionsInto(const WorkBySession& work, std::span<const memory::DeviceMemory> memory,

@@ -36,6 +36,13 @@ TEST(Mapping, RefusesMoreThanTheMemfdHolds) {
   EXPECT_THAT(mapping.status().message(), HasSubstr("holds 4096 bytes, 8192 are needed"));
 }
 
+TEST(Mapping, LackOfMemoryNamesTheLimitOfMappings) {
+  const auto mapping = Mapping::MapPrivate(size_t{1} << 60);
+  EXPECT_TRUE(absl::IsResourceExhausted(mapping.status())) << mapping.status();
+  EXPECT_THAT(std::string(mapping.status().message()),
+              HasSubstr("raise that limit: sysctl vm.max_map_count"));
+}
+
 TEST(Mapping, RefusesAMemfdThatCanStillShrink) {
   UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(fd.get(), 4096), 0);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -16,7 +17,15 @@
 namespace xpud {
 namespace {
 
-absl::Status ErrnoStatus(const char* call) { return DescriptorError(call); }
+// Of mappings, ENOMEM has two causes.
+absl::Status ErrnoStatus(const char* call) {
+  if (errno != ENOMEM) return DescriptorError(call);
+  uint64_t most = 0;
+  std::ifstream("/proc/sys/vm/max_map_count") >> most;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(call, " failed: there is no memory or address space left, or the process has reached its ",
+                   most, " mappings; raise that limit: sysctl vm.max_map_count"));
+}
 
 absl::Status CheckSizeIsFixed(int fd, uint64_t needed) {
   struct stat info;
