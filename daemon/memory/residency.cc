@@ -71,6 +71,8 @@ void Residency::Added(Chunk& chunk) {
 }
 
 void Residency::Removed(std::unique_ptr<Chunk> chunk) {
+  XPUD_CHECK(chunk->loans == 0);
+  EndExport(*chunk);
   if (chunk->is_moving()) {
     ended_bytes_ += chunk->bytes();
     ended_.push_back(std::move(chunk));
@@ -78,6 +80,18 @@ void Residency::Removed(std::unique_ptr<Chunk> chunk) {
   }
   store_.Return(std::exchange(chunk->host, {}));
   changed_ = true;
+}
+
+void Residency::EndExport(Chunk& chunk) {
+  if (chunk.exported == nullptr) return;
+  mapped_elsewhere_.push_back(std::exchange(chunk.exported, nullptr));
+  mapped_elsewhere_.back()->End();
+  AwaitsPeers();  // forgets those that nobody maps
+}
+
+bool Residency::AwaitsPeers() {
+  std::erase_if(mapped_elsewhere_, [](const auto& memory) { return memory->mappings() == 0; });
+  return !mapped_elsewhere_.empty();
 }
 
 uint64_t Residency::LargestChunk() const {
@@ -419,7 +433,7 @@ Chunk* Residency::LatestUsed(Arena& arena, bool only_cold, uint64_t not_before) 
   uint64_t latest_use = 0;
   for (const auto& [address, each] : arena.chunks()) {
     Chunk& chunk = *each;
-    if (chunk.place != Chunk::Place::kDevice || chunk.is_moving() ||
+    if (chunk.place != Chunk::Place::kDevice || chunk.is_moving() || chunk.loans != 0 ||
         (only_cold && now_ns_ - chunk.last_use_ns < kColdNs))
       continue;
     const uint64_t next = chunk.NextUse(watch.commands);
@@ -536,6 +550,7 @@ bool Residency::DropCopies(uint64_t bytes) {
 // ---- moves
 
 void Residency::StartLeave(Chunk& chunk, bool comes_back) {
+  EndExport(chunk);
   chunk.place = Chunk::Place::kLeaving;
   chunk.comes_back = comes_back;
   ++moves_out_;
@@ -581,6 +596,7 @@ void Residency::Returned(Chunk& chunk, const absl::Status& status) {
   if (!status.ok()) {
     chunk.place = Chunk::Place::kAway;
     chunk.arena->MovedOut(chunk.bytes());
+    if (absl::IsResourceExhausted(status) && AwaitsPeers()) return;  // there is room soon
     if (absl::IsResourceExhausted(status)) return DeviceIsFull();
     return Note(status);
   }
