@@ -327,7 +327,7 @@ TEST_P(Peers, MemoryThatMovesIsCopiedRight) {
   options.address = daemon_->directory() + "/claims/large/xpud.sock";
   options.start_daemon = false;
   session_ = *Session::Connect(options);
-  constexpr size_t kBlocks = 12;
+  constexpr size_t kBlocks = 10;
   std::vector<Floats> blocks[2];
   std::vector<double> expected[2];
   for (uint32_t device = 0; device < 2; ++device) {
@@ -340,7 +340,7 @@ TEST_P(Peers, MemoryThatMovesIsCopiedRight) {
   ASSERT_TRUE(memory.ok() && memory->tenants_size() == 2) << memory.status();
   for (const v1::TenantMemory& each : memory->tenants()) EXPECT_GT(each.moved_out_bytes(), 0u);
   std::mt19937 random(7);
-  for (int round = 0; round < 80; ++round) {
+  for (int round = 0; round < 40; ++round) {
     const size_t to = random() % 2, i = random() % kBlocks, j = random() % kBlocks;
     ASSERT_TRUE(blocks[1 - to][j].Add(1).ok());
     expected[to][i] = ++expected[1 - to][j];
