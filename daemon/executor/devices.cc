@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/level_zero/driver.h"
+#include "daemon/executor/level_zero/level_zero_device.h"
 #include "daemon/executor/process/executor_main.h"
 #include "daemon/executor/process/process_device.h"
 #include "proto/base/spin.h"
@@ -25,6 +26,7 @@ process::RingPlan RingsFor(const BackEnd& back_end) {
 // Adds the devices of a back end, each with an executor process. Returns NotFound if there are none.
 absl::Status AddProcessDevices(const DevicesOptions& options, const BackEnd& back_end, DeviceList& devices) {
   uint32_t count = 1;
+  const size_t first = devices.size();
   for (uint32_t i = 0; i < count; ++i) {
     process::ProcessDeviceOptions device;
     device.index = static_cast<uint32_t>(devices.size());
@@ -39,7 +41,9 @@ absl::Status AddProcessDevices(const DevicesOptions& options, const BackEnd& bac
     ASSIGN_OR_RETURN(auto process, process::ExecutorProcess::Start(*options.spawner, device.command));
     RETURN_IF_ERROR(process->TakeDevice());
     count = process->devices();
+    const uint64_t peers = process->properties().peers;  // as the back end counts
     ASSIGN_OR_RETURN(auto opened, process::ProcessDevice::Create(std::move(device), std::move(process)));
+    opened->SetPeers(peers << first);
     devices.push_back(std::move(opened));
   }
   return absl::OkStatus();
@@ -53,9 +57,17 @@ absl::Status AddLevelZeroDevices(const DevicesOptions& options, DeviceList& devi
   ASSIGN_OR_RETURN(auto opened, OpenLevelZeroDevices({.driver_library = options.driver_library,
                                                       .device = options.device,
                                                       .asynchronous = options.asynchronous}));
+  const size_t first = devices.size();
+  std::vector<const LevelZeroDevice*> all;
+  for (const auto& device : opened) all.push_back(device.get());
   for (auto& device : opened) {
     device->SetWake(options.wake);
     RETURN_IF_ERROR(device->ChooseAddresses());
+    uint64_t peers = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i] != device.get() && device->CanMap(*all[i])) peers |= uint64_t{1} << (first + i);
+    }
+    device->SetPeers(peers);
     devices.push_back(std::move(device));
   }
   return absl::OkStatus();

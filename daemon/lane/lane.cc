@@ -66,6 +66,7 @@ Lane::Lane(stream::DeviceState state, uint32_t index, session::Registry& registr
       profiles_(*state_.device, [this] { Wake(); }),
       stalls_(options_.stall_ns, index, registry.events()) {
   state_.is_wanted = [this] { return IsWanted(); };
+  state_.peers->SetWake([this] { Wake(); });
   state_.pool->residency().SetClasses(
       [this](const Tenant& tenant) { return options_.grant_of(tenant).priority; });
 }
@@ -254,6 +255,7 @@ void Lane::PollDevice() {
   WatchStalls();
   if (state_.shared->due_ns() != UINT64_MAX) state_.shared->Expire(NowNs());
   state_.pool->residency().Poll(NowNs());
+  state_.peers->Poll();
   for (const executor::Verdict& verdict : state_.device->Poll()) {
     for (const auto& session : ending_) {
       if (session->id() == verdict.owner) session->Abandon();

@@ -124,6 +124,109 @@ TEST(Lane, TasksOfManyThreadsAllRunOnOneThread) {
   EXPECT_EQ(seen, 2000);
 }
 
+// ---- copies between devices
+
+class Copies : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kBytes = 1024;
+  static constexpr wire::Handle kBuffer = {1, 1};
+
+  Copies() {
+    for (Client* const each : {&here_, &there_}) {
+      each->Send(wire::AllocateCommand{
+          wire::Header(wire::CommandKind::kAllocate, 0, sizeof(wire::AllocateCommand)), kBuffer, kBytes});
+    }
+  }
+  static uint64_t Fill(Client& client, char value) {
+    struct {
+      wire::UploadInlineCommand upload;
+      std::array<char, kBytes> bytes;
+    } command = {{wire::Header(wire::CommandKind::kUploadInline, 0, sizeof(command)), kBuffer, 0,
+                  static_cast<uint32_t>(kBytes), 0},
+                 {}};
+    command.bytes.fill(value);
+    return client.Send(command);
+  }
+  static uint64_t Lend(Client& client, uint64_t loan) {
+    return client.Send(wire::LendCommand{wire::Header(wire::CommandKind::kLend, 0, sizeof(wire::LendCommand)),
+                                         kBuffer, 0, kBytes, loan});
+  }
+  static uint64_t CopyFrom(Client& client, uint32_t source, uint64_t loan) {
+    return client.Send(
+        wire::CopyFromCommand{wire::Header(wire::CommandKind::kCopyFrom, 0, sizeof(wire::CopyFromCommand)),
+                              kBuffer, 0, kBytes, loan, source, 0});
+  }
+  static std::string Read(Client& client) {
+    const uint64_t read = client.Send(
+        wire::DownloadCommand{wire::Header(wire::CommandKind::kDownload, 0, sizeof(wire::DownloadCommand)),
+                              kBuffer,
+                              0,
+                              {0, 0, 0},
+                              kBytes});
+    EXPECT_TRUE(client.Completes(read));
+    return {reinterpret_cast<const char*>(client.transport->staging().data()), kBytes};
+  }
+
+  Daemon daemon_{2};
+  const std::shared_ptr<session::Session> session_ = daemon_.Connect();
+  Client here_{daemon_, session_, 0}, there_{daemon_, session_, 1};
+};
+
+TEST_F(Copies, AreOfWhatTheSourceHadThen) {
+  uint64_t overwritten = 0;
+  for (uint64_t round = 1; round <= 500; ++round) {
+    Fill(here_, static_cast<char>('a' + round % 20));
+    Lend(here_, round);
+    CopyFrom(there_, 0, round);
+    overwritten = Fill(here_, '-');
+    if (round % 10 == 0) ASSERT_EQ(Read(there_), std::string(kBytes, static_cast<char>('a' + round % 20)));
+  }
+  EXPECT_TRUE(here_.Completes(overwritten));
+  EXPECT_EQ(session_->loans().open(), 0u);
+}
+
+TEST_F(Copies, GoBothWaysAtOnce) {
+  Fill(here_, 'a');
+  Fill(there_, 'a');
+  for (uint64_t round = 1; round <= 500; ++round) {
+    Lend(here_, round);
+    CopyFrom(there_, 0, round);
+    Lend(there_, round);
+    CopyFrom(here_, 1, round);
+  }
+  EXPECT_EQ(Read(here_) + Read(there_), std::string(2 * kBytes, 'a'));
+}
+
+TEST_F(Copies, WaitForTheirLoanAndHoldUpTheirOwnRing) {
+  const uint64_t copied = CopyFrom(there_, 0, 1);
+  Fill(here_, 'x');
+  EXPECT_TRUE(here_.Completes(here_.SendNop()));
+  EXPECT_LT(there_.transport->Completed(0), copied);
+  Lend(here_, 1);
+  EXPECT_TRUE(there_.Completes(copied));
+  EXPECT_EQ(Read(there_), std::string(kBytes, 'x'));
+}
+
+// With loans that nobody copies, a copy that waits, and a write that waits for it.
+TEST_F(Copies, EndWithTheirSession) {
+  Fill(here_, 'x');
+  EXPECT_TRUE(here_.Completes(Lend(here_, 1)));
+  Fill(here_, 'y');
+  Lend(there_, 1);
+  CopyFrom(there_, 0, 2);
+  daemon_.lanes->Close(*session_, "the test");
+  EXPECT_THAT(here_.Fate() + there_.Fate(), HasSubstr("the test"));
+  for (uint32_t device = 0; device < 2; ++device) {
+    uint64_t used = 1;
+    Lane& lane = (*daemon_.lanes)[device];
+    for (int i = 0; i < 1000 && used != 0; ++i) {
+      lane.Call([&] { used = lane.state().pool->used_bytes(); });
+    }
+    EXPECT_EQ(used, 0u);
+  }
+  EXPECT_EQ(session_->loans().open(), 0u);
+}
+
 TEST(Lane, ASleepingLaneWakesForACommandAndClosesOnlyTheSessionThatBreaches) {
   std::atomic<uint64_t> closed{0};
   Daemon daemon(1, {.on_close = [&](uint64_t id) { closed.store(id); }});

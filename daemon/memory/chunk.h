@@ -8,6 +8,7 @@
 
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/api/mover.h"
+#include "daemon/memory/exported_memory.h"
 #include "daemon/memory/file_store.h"
 #include "daemon/memory/user.h"
 
@@ -44,6 +45,9 @@ struct Chunk {
   uint64_t period = 0;                   // between its last two uses; 0: not known
   uint64_t expected = kNever;            // the next use, as the commands that wait say
   std::shared_ptr<executor::Move> move;  // also for a while after it was forgotten
+  // How other devices map its memory; null: none has asked.
+  std::shared_ptr<ExportedMemory> exported;
+  uint64_t loans = 0;  // parts that other devices copy, or will: it stays where it is
 
   uint64_t begin() const { return reinterpret_cast<uint64_t>(memory->address()); }
   uint64_t bytes() const { return memory->bytes(); }

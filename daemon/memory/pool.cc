@@ -60,6 +60,7 @@ absl::Status Pool::Grow(Ledger::Account& account, uint64_t bytes, Limit limit) {
       grown = account.arena->Grow(bytes, least);
     }
     if (!absl::IsResourceExhausted(grown)) return grown;
+    if (residency_.AwaitsPeers()) return absl::UnavailableError("another device still maps memory");
     residency_.DeviceIsFull();
   }
   if (limit == Limit::kHost && residency_.MayGrowAway(*account.arena, account.share(), least))

@@ -82,6 +82,8 @@ void Residency::Added(Chunk& chunk) {
 
 void Residency::Removed(std::unique_ptr<Chunk> chunk) {
   changed_ = true;
+  XPUD_CHECK(chunk->loans == 0);
+  EndExport(*chunk);
   if (chunk->is_moving()) {
     if (chunk->is_on_device()) ended_bytes_ += chunk->bytes();
     ended_.push_back(std::move(chunk));
@@ -89,6 +91,18 @@ void Residency::Removed(std::unique_ptr<Chunk> chunk) {
   }
   store_.Return(std::exchange(chunk->host, {}));
   store_.files().Return(std::exchange(chunk->file, {}));
+}
+
+void Residency::EndExport(Chunk& chunk) {
+  if (chunk.exported == nullptr) return;
+  mapped_elsewhere_.push_back(std::exchange(chunk.exported, nullptr));
+  mapped_elsewhere_.back()->End();
+  AwaitsPeers();  // forgets those that nobody maps
+}
+
+bool Residency::AwaitsPeers() {
+  std::erase_if(mapped_elsewhere_, [](const auto& memory) { return memory->mappings() == 0; });
+  return !mapped_elsewhere_.empty();
 }
 
 uint64_t Residency::LargestChunk() const {
@@ -459,7 +473,7 @@ Chunk* Residency::LatestUsed(Arena& arena, bool only_cold, uint64_t not_before) 
   uint64_t latest_use = 0;
   for (const auto& [address, each] : arena.chunks()) {
     Chunk& chunk = *each;
-    if (chunk.place != Chunk::Place::kDevice || chunk.is_moving() ||
+    if (chunk.place != Chunk::Place::kDevice || chunk.is_moving() || chunk.loans != 0 ||
         (only_cold && now_ns_ - chunk.last_use_ns < kColdNs))
       continue;
     const uint64_t next = chunk.NextUse(watch.commands);
@@ -615,6 +629,7 @@ bool Residency::DropCopies(uint64_t bytes) {
 // ---- moves
 
 void Residency::StartLeave(Chunk& chunk, bool comes_back) {
+  EndExport(chunk);
   chunk.place = Chunk::Place::kLeaving;
   chunk.comes_back = comes_back;
   ++moves_out_;
@@ -661,6 +676,7 @@ void Residency::Returned(Chunk& chunk, const absl::Status& status) {
   if (!status.ok()) {
     chunk.place = Chunk::Place::kAway;
     chunk.arena->MovedOut(chunk.bytes());
+    if (absl::IsResourceExhausted(status) && AwaitsPeers()) return;  // there is room soon
     if (absl::IsResourceExhausted(status)) return DeviceIsFull();
     return Note(status);
   }

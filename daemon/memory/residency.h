@@ -64,6 +64,8 @@ class Residency {
   bool MayGrow(const Arena& arena, uint64_t bytes) const;
   // The device refused memory: it has no more than it has given, for a while.
   void DeviceIsFull();
+  // Whether memory that was given up is still there, because another device maps it: not for long.
+  bool AwaitsPeers();
   // What the device has room for in all, as far as is known.
   uint64_t room() const { return room_; }
   // The same; a refusal of long ago does not count any more.
@@ -153,6 +155,8 @@ class Residency {
   void Left(Chunk& chunk, const absl::Status& status);
   void Returned(Chunk& chunk, const absl::Status& status);
   void Forget(Chunk& chunk);
+  // Other devices shall not map its memory any more.
+  void EndExport(Chunk& chunk);
   void Note(const absl::Status& trouble);
 
   executor::Device& device_;
@@ -168,6 +172,7 @@ class Residency {
   const Arena* served_ = nullptr;              // whose memory comes now, before anybody else's
   std::vector<std::unique_ptr<Chunk>> ended_;  // their arenas ended while they moved
   uint64_t ended_bytes_ = 0;
+  std::vector<std::shared_ptr<ExportedMemory>> mapped_elsewhere_;  // which has ended
   uint64_t room_;
   uint64_t full_since_ns_ = 0;  // of the last DeviceIsFull
   int watched_ = 0;             // arenas

@@ -30,6 +30,7 @@ enum class Stall : uint8_t {
   kErrorWords,  // too many commands that check indices are in flight
   kSharer,      // what another session had begun before it shared the memory
   kMovedOut,    // its memory has left the device, and returns
+  kLent,        // another device copies what it would write, or many such copies are open
 };
 inline constexpr const char* kStallNames[] = {"none",
                                               "compiling",
@@ -39,7 +40,8 @@ inline constexpr const char* kStallNames[] = {"none",
                                               "device busy",
                                               "device busy with commands that check indices",
                                               "another process's work on shared memory",
-                                              "memory (moved out)"};
+                                              "memory (moved out)",
+                                              "a copy to another device"};
 
 // "compiling (add.Tensor)"; `row`: of the command that waits, or null.
 std::string Describe(Stall stall, const ops::Row* row);

@@ -75,6 +75,7 @@ void Fill(lane::Lane& lane, v1::Device& out) {
   out.set_busy_ns(state.time.busy_ns());
   out.set_commands_completed(state.commands);
   out.set_launches(state.launches);
+  out.set_peer_bytes(state.peer_bytes);
   if (!properties.synchronous) {
     out.set_predicted_took_ns(state.predicted_took_ns);
     out.set_prediction_error_ns(state.prediction_error_ns);

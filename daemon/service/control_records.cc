@@ -79,6 +79,10 @@ const char* NameOf(CommandKind kind) {
       return "share";
     case CommandKind::kAttach:
       return "attach";
+    case CommandKind::kLend:
+      return "lend";
+    case CommandKind::kCopyFrom:
+      return "copy from another device";
   }
   return "unknown";
 }

@@ -20,6 +20,14 @@ namespace {
 
 constexpr char kInvalidMessage[] = "it sent an invalid message after its Hello";
 
+// Returns a mask of lanes as the client numbers their devices.
+uint64_t PeersOf(const session::Session& session, uint64_t lanes) {
+  uint64_t peers = 0;
+  for (size_t device = 0; device < session.devices().size(); ++device)
+    peers |= (lanes >> session.devices()[device] & 1) << device;
+  return peers;
+}
+
 }  // namespace
 
 void Requests::Take(uint64_t key, const Connection& client) {
@@ -71,10 +79,10 @@ absl::Status Requests::OpenDevice(uint64_t key, const Connection& client, uint32
   lane.Post([this, &lane, key, device, fds, session = client.session,
              transport = std::shared_ptr<transport::ServerTransport>(*std::move(server))] {
     const absl::Status opened = lane.Open(session, transport);
-    inbox_.Post([this, key, device, fds, opened] {
+    inbox_.Post([this, key, device, fds, opened, peers = PeersOf(*session, lane.properties().peers)] {
       if (!opened.ok()) return Answer(key, device, opened);
       const int sent[] = {fds->ring.get(), fds->completion.get(), fds->staging.get(), fds->doorbell.get()};
-      Answer(key, device, opened, sent);
+      Answer(key, device, opened, sent, peers);
     });
   });
   return absl::OkStatus();
@@ -190,10 +198,11 @@ absl::Status Requests::ShareMemory(uint64_t key, const Connection& client, const
   return absl::OkStatus();
 }
 
-void Requests::Answer(uint64_t key, uint32_t id, const absl::Status& status, std::span<const int> fds) {
+void Requests::Answer(uint64_t key, uint32_t id, const absl::Status& status, std::span<const int> fds,
+                      uint64_t value) {
   const Connection* const client = connections_.Find(key);
   if (client == nullptr) return;
-  const transport::Answer answer = transport::MakeAnswer(id, status);
+  const transport::Answer answer = transport::MakeAnswer(id, status, value);
   absl::Status sent = client->Send(std::as_bytes(std::span(&answer, 1)), fds);
   if (sent.ok()) sent = connections_.Resume(key);
   if (sent.ok()) return;

@@ -49,7 +49,8 @@ class Requests {
   // Gives a profile's memory back to the system, although the client may keep its descriptor.
   static void Empty(SentProfile profile);
   // Sends the answer, with `fds` if there are any.
-  void Answer(uint64_t key, uint32_t id, const absl::Status& status, std::span<const int> fds = {});
+  void Answer(uint64_t key, uint32_t id, const absl::Status& status, std::span<const int> fds = {},
+              uint64_t value = 0);
 
   lane::Lanes& lanes_;
   Connections& connections_;

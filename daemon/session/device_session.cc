@@ -60,13 +60,16 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
       ahead_owner_(kernels::KernelOwner::Create(session_->peer().tenant.Text(), /*is_ahead=*/true)),
       memories_(*state.device, session_->id()),
       errors_(*transport_, counters_),
+      lends_(session_->loans(), device),
+      borrows_(session_->loans()),
       announcer_(queues_, *transport_, busy_queues_, state.device->properties().synchronous),
       rerun_(stream::Rerun::Create(state.device->properties().replaceable)),
       recorder_(std::make_unique<records::Recorder>(state.device->properties().synchronous)),
       memory_(state, device, session_->peer().tenant, *this, *transport_, queues_, announcer_, *rerun_,
-              busy_queues_),
-      ops_(state, buffers_, kernels_, errors_, memory_, *rerun_, *kernel_owner_),
-      copies_(state, *transport_, access_, buffers_, memories_, errors_, memory_, *rerun_, counters_) {
+              busy_queues_, lends_),
+      ops_(state, buffers_, kernels_, errors_, memory_, *rerun_, *kernel_owner_, lends_),
+      copies_(state, *transport_, access_, buffers_, memories_, errors_, memory_, *rerun_, counters_, lends_,
+              borrows_) {
   buffers_.ExplainCauses([this](uint32_t cause) { return errors_.ErrorOf(cause); });
 }
 
@@ -78,7 +81,9 @@ DeviceSession::~DeviceSession() {
     memory_.SpoilUnfinished(buffers_, {errors_.Number(error), 0});
   }
   state_.shared->SenderEnded(session_->id(), NowNs());
+  borrows_.ReturnAll();
   queues_.ForEach(UINT64_MAX, [&](Queue& queue) { queues_.Close(queue.id); });
+  lends_.Drop();
   buffers_.ForEach([&](Buffer& buffer) { memory_.Drop(buffer); });
 }
 
@@ -91,7 +96,7 @@ absl::Status DeviceSession::OpenQueue(uint32_t id) {
   ASSIGN_OR_RETURN(auto device, state_.device->CreateQueue(priority_, session_->id()));
   queues_.Open(id, std::move(device),
                {state_, *transport_, access_, buffers_, errors_, counters_, work_, time_, prediction_,
-                busy_queues_, notes_});
+                busy_queues_, notes_, lends_});
   return absl::OkStatus();
 }
 
@@ -115,12 +120,21 @@ bool DeviceSession::EndWork() {
   }
   if (!announcer_.Announce().ok()) return true;
   Poll();
-  return busy_queues_ == 0;
+  return busy_queues_ == 0 && lends_.TakeBack();
 }
 
 void DeviceSession::Abandon() { abandoned_ = true; }
 
+void DeviceSession::SettleLoans() {
+  borrows_.Settle(*this);
+  if (!lends_.Settle(*this)) return;
+  transport_->Awake();  // the other lane has rung
+  progress_ns_ = NowNs();
+  if (memory_.has_deferred()) memory_.ReleaseDeferred();
+}
+
 void DeviceSession::Poll() {
+  if (!lends_.empty()) SettleLoans();
   if (busy_queues_ == 0) return;
   const uint64_t now = NowNs();
   bool progress = false;
@@ -131,6 +145,7 @@ void DeviceSession::Poll() {
   });
   if (!progress) return;
   progress_ns_ = now;
+  if (!lends_.empty() || !borrows_.empty()) SettleLoans();
   // From the first to the last command in flight, the session keeps the device occupied.
   if (!announcer_.IsUnderWay()) work_.occupied_since_ns = 0;
   transport_->WakeClient();
@@ -220,7 +235,7 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::RunCommands(uint64_t& now
     helped_ns_ += std::exchange(command_.helped_ns, 0);
     if (command_.heavy || since_look % kCommandsPerLook == 0) now_ns = NowNs();
     if (outcome == Outcome::kStalled) {
-      if (command_.stall == records::Stall::kMovedOut) RETURN_IF_ERROR(AwaitMemory());
+      RETURN_IF_ERROR(Stalled());
       return Progress::kStalled;
     }
     if (outcome != Outcome::kDone) return Progress::kWorked;
@@ -236,6 +251,7 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::RunCommands(uint64_t& now
     if (ran == nullptr) continue;
     announcer_.Submitted(header.queue, now_ns);
     RETURN_IF_ERROR(ran->completion->Submitted(sequence_, sent, command_.takes_long));
+    if (header.kind == CommandKind::kLend || header.kind == CommandKind::kCopyFrom) SettleLoans();
   }
   return Progress::kWorked;
 }
@@ -341,6 +357,10 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::RunCommand(const wire::Com
       return Share(bytes);
     case CommandKind::kAttach:
       return Attach(bytes);
+    case CommandKind::kLend:
+      return copied(copies_.Lend(bytes, queue, command_));
+    case CommandKind::kCopyFrom:
+      return copied(CopyFrom(bytes, queue));
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("a command of unknown kind ", static_cast<int>(header.kind)));
@@ -380,10 +400,12 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Reserve(Bytes bytes) {
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   const absl::StatusOr<std::optional<MemoryShortage>> shortage = memory_.Credit(command.bytes);
   if (!shortage.ok()) return Stalls(records::Stall::kMemory);
-  if (*shortage && announcer_.IsUnderWay()) {
-    // The session's own memory that was freed may only wait for the device.
+  const bool awaits_copies = !lends_.empty() && memory_.has_deferred();
+  if (*shortage && (announcer_.IsUnderWay() || awaits_copies)) {
+    // The session's own memory that was freed may only wait for the device, or for another one that copies
+    // it.
     RETURN_IF_ERROR(Announce());
-    if (busy_queues_ != 0) return Stalls(records::Stall::kMemory);
+    if (busy_queues_ != 0 || awaits_copies) return Stalls(records::Stall::kMemory);
   }
   transport_->AnswerReserve(command_.sequence, *shortage);
   transport_->WakeClient();
@@ -422,6 +444,17 @@ std::vector<memory::Mark> DeviceSession::Unfinished() {
       marks.push_back({id, completion.submitted()});
   }
   return marks;
+}
+
+absl::Status DeviceSession::Stalled() {
+  if (command_.stall == records::Stall::kMovedOut) return AwaitMemory();
+  const bool awaits_unmapping =
+      command_.stall == records::Stall::kMemory && state_.pool->residency().AwaitsPeers();
+  const bool copies =
+      command_.header.kind == CommandKind::kLend || command_.header.kind == CommandKind::kCopyFrom;
+  if (lends_.empty() && !awaits_unmapping && !copies) return absl::OkStatus();
+  awaits_peer_ = true;
+  return Announce();  // the other device may wait for this one
 }
 
 absl::Status DeviceSession::AwaitMemory() {
@@ -518,6 +551,21 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Attach(Bytes bytes) {
   buffer->bytes = memory.bytes;
   buffer->Name(memory);
   return Answer(command.slots, wire::Answer::kDone, {memory.bytes});
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::CopyFrom(Bytes bytes, Queue& queue) {
+  wire::CopyFromCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  const std::optional<uint32_t> lane = session_->LaneOf(command.source);
+  if (!lane || lane == device_ || !session_->IsOpen(*lane))
+    return Breach("a copy names a device that the session has not opened, or its own one");
+  const bool waited = awaited_loan_ == command_.sequence;
+  ASSIGN_OR_RETURN(const Outcome outcome, copies_.CopyFrom(command, *lane, queue, command_));
+  if (outcome == Outcome::kStalled)
+    awaited_loan_ = command_.sequence;
+  else if (waited)
+    transport_->Awake();  // the other lane has rung
+  return outcome;
 }
 
 absl::StatusOr<DeviceSession::Outcome> DeviceSession::ReleaseMemory(Bytes bytes) {

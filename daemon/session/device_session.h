@@ -23,6 +23,7 @@
 #include "daemon/stream/copy_stream.h"
 #include "daemon/stream/device_state.h"
 #include "daemon/stream/host_access.h"
+#include "daemon/stream/lends.h"
 #include "daemon/stream/memory.h"
 #include "daemon/stream/op_stream.h"
 #include "daemon/stream/queue_errors.h"
@@ -153,6 +154,10 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User {
   // Runs the command that `header` starts. Returns as OpStream::Run.
   absl::StatusOr<Outcome> RunCommand(const wire::CommandHeader& header);
   bool EndWork();
+  // Ends what was copied between devices meanwhile.
+  void SettleLoans();
+  // The next command waits, as command_.stall says.
+  absl::Status Stalled();
   absl::Status Announce();
   absl::Status OpenQueue(uint32_t id);
 
@@ -171,6 +176,7 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User {
   // What the next commands use, as far as they were taken: memory that has left the device comes in time.
   void LookAhead();
   absl::Status AwaitMemory();
+  absl::StatusOr<Outcome> CopyFrom(Bytes bytes, stream::Queue& queue);
   absl::StatusOr<Outcome> ReleaseMemory(Bytes bytes);
   absl::StatusOr<Outcome> DefineKernel(Bytes bytes, const stream::Queue& queue);
   absl::StatusOr<Outcome> ForgetKernel(Bytes bytes);
@@ -203,6 +209,8 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User {
   const std::shared_ptr<kernels::KernelOwner> kernel_owner_, ahead_owner_;
   handles::DeviceHostMemories memories_;
   stream::QueueErrors errors_;
+  stream::Lends lends_;
+  stream::Borrows borrows_;
   stream::QueueTable queues_;
   stream::Announcer announcer_;
   const std::unique_ptr<stream::Rerun> rerun_;
@@ -214,6 +222,7 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User {
   wire::DecodedPrepare prepare_;  // scratch
   wire::DecodedExecute ahead_;    // scratch
   uint64_t looked_ahead_ = 0;     // the command that waited at the last LookAhead
+  uint64_t awaited_loan_ = 0;     // the command that last waited for a loan
 
   stream::Command command_;     // being run
   uint64_t sequence_ = 0;       // of the last command that was run

@@ -1,5 +1,7 @@
 #include "daemon/session/session.h"
 
+#include <sys/eventfd.h>
+
 #include "daemon/tenant/nice.h"
 
 #include <atomic>
@@ -15,7 +17,17 @@ Session::Session(uint64_t id, Peer peer, std::vector<uint32_t> devices,
       peer_(std::move(peer)),
       devices_(std::move(devices)),
       opened_ns_(NowNs()),
-      host_memories_(std::move(host_memories)) {}
+      host_memories_(std::move(host_memories)),
+      loans_([this](uint32_t device) { Ring(device); }) {}
+
+void Session::Ring(uint32_t device) const {
+  std::shared_ptr<transport::ServerTransport> transport;
+  {
+    MutexLock lock(mutex_);
+    transport = transports_[device].lock();
+  }
+  if (transport != nullptr) eventfd_write(transport->doorbell(), 1);
+}
 
 void Session::SetOpen(uint32_t device, const std::shared_ptr<transport::ServerTransport>& transport) {
   MutexLock lock(mutex_);

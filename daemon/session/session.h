@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/handles/host_memory.h"
+#include "daemon/handles/loans.h"
 #include "daemon/tenant/tenant.h"
 #include "proto/base/mutex.h"
 #include "proto/transport/layout.h"
@@ -51,6 +52,9 @@ class Session {
   // Returns the completed sequence of a queue of any device, or nullopt if the session does not use it.
   std::optional<uint64_t> Completed(uint32_t device, uint32_t queue) const;
 
+  // What its devices lend to each other.
+  handles::Loans& loans() { return loans_; }
+
   // The session's quota on a device, which may not be open yet. Kept for the lane that opens it.
   void SetQuota(uint32_t device, std::optional<uint64_t> bytes);
   std::optional<uint64_t> quota(uint32_t device) const;
@@ -65,6 +69,9 @@ class Session {
   bool is_closed() const { return closed_.load(); }
 
  private:
+  // Has its part on a device look again, as a client that rings does. Any lane's thread.
+  void Ring(uint32_t device) const;
+
   const uint64_t id_;
   const Peer peer_;
   const std::vector<uint32_t> devices_;
@@ -72,6 +79,7 @@ class Session {
   const std::shared_ptr<handles::HostMemories> host_memories_;
   std::atomic<bool> closed_{false};
   std::atomic<uint32_t> nice_{0};
+  handles::Loans loans_;
 
   mutable Mutex mutex_;
   uint64_t open_devices_ ABSL_GUARDED_BY(mutex_) = 0;  // bit d

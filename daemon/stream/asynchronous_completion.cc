@@ -11,7 +11,8 @@ namespace {
 
 // The work that a queue has in flight: as much as others may wait for, but enough to keep the device busy.
 constexpr double kMaxAheadNs = 10e6, kMinInFlight = 8;
-constexpr double kHostByteNs = 0.05;  // of a copy from or to the host: 20 GB/s
+constexpr double kHostByteNs = 0.05;   // of a copy from or to the host: 20 GB/s
+constexpr double kPeerByteNs = 0.005;  // of a copy between devices: 200 GB/s
 
 double Bytes(const kernels::Operand& operand) {
   if (!operand.present || operand.immediate) return 0;
@@ -129,6 +130,7 @@ void AsynchronousCompletion::HandleTrouble() {
     // The session may have freed its buffer of what it shares.
     context_.state.shared->ForEach(
         [&](memory::SharedAllocation& allocation) { spoil(allocation, allocation.bytes); });
+    context_.lends.ForEachUnfinished(spoil);
   }
 }
 
@@ -208,10 +210,12 @@ Completion::Launch AsynchronousCompletion::Launched(uint64_t sequence, const Che
   return {.takes_long = planned_.takes_long, .fault = std::nullopt};
 }
 
-void AsynchronousCompletion::Moved(uint64_t bytes, bool host) {
+void AsynchronousCompletion::Moved(uint64_t bytes, Way way) {
   const auto moved = static_cast<double>(bytes);
-  ideal_ns_ = host ? Prediction::kLaunchNs + moved * kHostByteNs
-                   : context_.prediction.Ideal(2 * moved, 0, /*half=*/false);
+  if (way == Way::kWithin)
+    ideal_ns_ = context_.prediction.Ideal(2 * moved, 0, /*half=*/false);
+  else
+    ideal_ns_ = Prediction::kLaunchNs + moved * (way == Way::kHost ? kHostByteNs : kPeerByteNs);
 }
 
 void AsynchronousCompletion::Copied(uint64_t sequence, handles::Buffer* source, handles::Buffer& target,

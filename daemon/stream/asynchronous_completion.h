@@ -31,8 +31,11 @@ class AsynchronousCompletion final : public Completion {
   void ReturnErrorWord(const kernels::OpCall& call) override;
   uint64_t IdealNs(const kernels::OpCall& call) override;
   Launch Launched(uint64_t sequence, const CheckedOp& op) override;
-  void Moved(uint64_t bytes, bool host) override;
+  void Moved(uint64_t bytes, Way way) override;
   void Copied(uint64_t sequence, handles::Buffer* source, handles::Buffer& target, bool fills) override;
+  void Lent(uint64_t sequence, handles::Buffer& source, memory::SharedAllocation& contents) override {
+    if (in_flight_.has_reporters()) lineage_.NoteLend(sequence, source, contents);
+  }
   void BecameShared(const handles::Buffer& buffer) override { lineage_.BecameShared(buffer); }
 
   absl::Status WriteTimestamp(uint32_t slot) override;

@@ -13,6 +13,7 @@
 #include "daemon/memory/pool.h"
 #include "daemon/stream/device_state.h"
 #include "daemon/stream/host_access.h"
+#include "daemon/stream/lends.h"
 #include "daemon/stream/op.h"
 #include "daemon/stream/prediction.h"
 #include "daemon/stream/queue_errors.h"
@@ -37,6 +38,7 @@ class Completion {
     Prediction& prediction;
     uint64_t& busy_queues;  // bit q: queue q has a fence that was not reported yet; Completion keeps it
     uint64_t& notes;        // see Lineage
+    Lends& lends;
   };
 
   // Makes what suits the device.
@@ -79,10 +81,14 @@ class Completion {
   };
   // The command's kernels were launched. REQUIRES: its outputs are not marked as written yet.
   virtual Launch Launched(uint64_t sequence, const CheckedOp& op) = 0;
-  // A copy was appended. `host`: from or to host memory.
-  virtual void Moved(uint64_t bytes, bool host) = 0;
+  // A copy was appended: within the device, from or to host memory, or from another device.
+  enum class Way { kWithin, kHost, kPeer };
+  virtual void Moved(uint64_t bytes, Way way) = 0;
   // A copy to a buffer was appended; see Lineage::NoteCopy.
   virtual void Copied(uint64_t sequence, handles::Buffer* source, handles::Buffer& target, bool fills) = 0;
+  // A part of a buffer was lent; see Lineage::NoteLend.
+  virtual void Lent(uint64_t /*sequence*/, handles::Buffer& /*source*/,
+                    memory::SharedAllocation& /*contents*/) {}
   // The buffer, which the queue has used, names shared memory from now on.
   virtual void BecameShared(const handles::Buffer&) {}
 

@@ -60,13 +60,13 @@ bool CopyStream::MayRead(const Buffer* source, Buffer* target, const Queue& queu
 }
 
 void CopyStream::Finish(const absl::Status& status, Buffer* source, Buffer* target, uint64_t bytes,
-                        const Queue& queue, const Command& command) {
+                        Completion::Way way, const Queue& queue, const Command& command) {
   if (!status.ok()) {
     const memory::Fault fault = errors_.Raise(queue.id, command.sequence, status);
     if (target != nullptr) buffers_.PoisonSkipped(target->allocation(), fault);
     return;
   }
-  queue.completion->Moved(bytes, source == nullptr || target == nullptr);
+  queue.completion->Moved(bytes, way);
   if (target == nullptr) return;
   queue.completion->Copied(command.sequence, source, *target, bytes == target->bytes);
   Allocation& written = target->allocation();
@@ -93,6 +93,7 @@ absl::StatusOr<Outcome> CopyStream::UploadTo(wire::Handle handle, uint64_t offse
                                              absl::FunctionRef<absl::Status(std::byte*)> append) {
   Buffer* buffer = buffers_.Find(handle);
   const auto target = PartOf(buffer, offset, bytes, queue, command);
+  if (WritesLent(target, bytes, command)) return Outcome::kStalled;
   absl::Status status = target.status();
   if (status.ok()) {
     const auto held = Hold(nullptr, buffer, queue, command);
@@ -102,7 +103,7 @@ absl::StatusOr<Outcome> CopyStream::UploadTo(wire::Handle handle, uint64_t offse
   if (status.ok()) status = rerun_.PrepareWrite(queue, *buffer);
   if (status.ok()) status = append(*target);
   if (status.ok()) counters_.uploaded_bytes += bytes;
-  Finish(status, nullptr, buffer, bytes, queue, command);
+  Finish(status, nullptr, buffer, bytes, Completion::Way::kHost, queue, command);
   return Outcome::kDone;
 }
 
@@ -140,7 +141,7 @@ absl::StatusOr<Outcome> CopyStream::Download(std::span<const std::byte> bytes, Q
   if (status.ok()) status = queue.device->Copy(target, *source, download.bytes);
   if (status.ok()) buffer->last_read = command.sequence;
   if (status.ok()) counters_.downloaded_bytes += download.bytes;
-  Finish(status, buffer, nullptr, download.bytes, queue, command);
+  Finish(status, buffer, nullptr, download.bytes, Completion::Way::kHost, queue, command);
   return Outcome::kDone;
 }
 
@@ -152,6 +153,7 @@ absl::StatusOr<Outcome> CopyStream::Copy(std::span<const std::byte> bytes, Queue
   if (!MayRead(source_buffer, target_buffer, queue, command)) return Outcome::kDone;
   const auto source = PartOf(source_buffer, copy.source_offset, copy.bytes, queue, command);
   const auto target = PartOf(target_buffer, copy.target_offset, copy.bytes, queue, command);
+  if (WritesLent(target, copy.bytes, command)) return Outcome::kStalled;
   absl::Status status = source.ok() ? target.status() : source.status();
   const bool overlaps = source_buffer == target_buffer &&
                         copy.source_offset < copy.target_offset + copy.bytes &&
@@ -165,7 +167,111 @@ absl::StatusOr<Outcome> CopyStream::Copy(std::span<const std::byte> bytes, Queue
   if (status.ok()) status = rerun_.PrepareWrite(queue, *target_buffer);
   if (status.ok()) status = queue.device->Copy(*target, *source, copy.bytes);
   if (status.ok()) source_buffer->last_read = command.sequence;
-  Finish(status, source_buffer, target_buffer, copy.bytes, queue, command);
+  Finish(status, source_buffer, target_buffer, copy.bytes, Completion::Way::kWithin, queue, command);
+  return Outcome::kDone;
+}
+
+// ---- copies between devices
+
+bool CopyStream::WritesLent(const absl::StatusOr<std::byte*>& target, uint64_t bytes,
+                            Command& command) const {
+  if (lends_.empty() || !target.ok() || !lends_.IsLent(*target, bytes)) [[likely]]
+    return false;
+  command.stall = records::Stall::kLent;
+  return true;
+}
+
+absl::Status CopyStream::ErrorOf(const Allocation& poisoned) const {
+  const memory::SharedAllocation* const of_another = buffers_.PoisonedByAnother(poisoned);
+  return of_another != nullptr ? of_another->error : errors_.ErrorOf(poisoned.cause);
+}
+
+absl::StatusOr<Outcome> CopyStream::Lend(std::span<const std::byte> bytes, Queue& queue, Command& command) {
+  wire::LendCommand lend;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, lend));
+  Buffer* const source = buffers_.Find(lend.buffer);
+  if (source == nullptr) return absl::InvalidArgumentError("a loan names a buffer that does not exist");
+  if (lend.bytes == 0 || lend.offset > source->bytes || lend.bytes > source->bytes - lend.offset) {
+    return absl::InvalidArgumentError(absl::StrCat("a loan of ", lend.bytes, " bytes at ", lend.offset,
+                                                   " is empty or leaves its buffer of ", source->bytes,
+                                                   " bytes"));
+  }
+  if (!lends_.loans().IsNext(lends_.lane(), lend.loan)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("loan ", lend.loan, " does not come after the ring's last one"));
+  }
+  command.heavy = true;
+  command.takes_long = true;  // the other device waits for its end
+  const Allocation& allocation = source->allocation();
+  absl::Status error = allocation.poison == Poison::kNone ? absl::OkStatus() : ErrorOf(allocation);
+  memory::Chunk* chunk = nullptr;
+  if (error.ok()) {
+    const auto held = Hold(source, nullptr, queue, command);
+    if (held.ok() && !*held) return Outcome::kStalled;
+    const auto exported = held.ok() ? memory_.Export(allocation.block) : held.status();
+    if (exported.ok()) chunk = *exported;
+    error = exported.status();
+  }
+  Lends::Lent* const lent = lends_.Add(lend.loan, {queue.id, command.sequence},
+                                       allocation.block.address + lend.offset, lend.bytes, chunk, error);
+  if (lent == nullptr) {
+    command.stall = records::Stall::kLent;
+    return Outcome::kStalled;
+  }
+  source->queues |= uint64_t{1} << queue.id;
+  source->last_read = command.sequence;
+  if (chunk != nullptr) queue.completion->Lent(command.sequence, *source, lent->contents);
+  return Outcome::kDone;
+}
+
+absl::Status CopyStream::CopyLoan(const handles::Loan& loan, std::byte* target, const Buffer& buffer,
+                                  const std::byte* mapped, Queue& queue) {
+  RETURN_IF_ERROR(rerun_.PrepareWrite(queue, buffer));
+  return queue.device->Copy(target, mapped + loan.offset(), loan.bytes());
+}
+
+absl::StatusOr<Outcome> CopyStream::CopyFrom(const wire::CopyFromCommand& copy, uint32_t source, Queue& queue,
+                                             Command& command) {
+  using State = handles::Loan::State;
+  Buffer* const buffer = buffers_.Find(copy.target);
+  if (buffer == nullptr) return absl::InvalidArgumentError("a copy names a buffer that does not exist");
+  if (copy.offset > buffer->bytes || copy.bytes > buffer->bytes - copy.offset) {
+    return absl::InvalidArgumentError(absl::StrCat("a copy of ", copy.bytes, " bytes at ", copy.offset,
+                                                   " leaves its buffer of ", buffer->bytes, " bytes"));
+  }
+  handles::Loans& loans = lends_.loans();
+  loans.Await(lends_.lane());
+  ASSIGN_OR_RETURN(const std::shared_ptr<handles::Loan> loan, loans.Find(source, copy.loan));
+  if (loan != nullptr && (loan->bytes() != copy.bytes || loan->state() == State::kBorrowed)) {
+    return absl::InvalidArgumentError(absl::StrCat("a copy of ", copy.bytes, " bytes names loan ", copy.loan,
+                                                   " of ", loan->bytes(), ", or another copy names it, too"));
+  }
+  command.stall = records::Stall::kPeer;
+  if (loan == nullptr || loan->state() != State::kReady) return Outcome::kStalled;
+  const auto target = PartOf(buffer, copy.offset, copy.bytes, queue, command);
+  if (WritesLent(target, copy.bytes, command)) return Outcome::kStalled;
+  absl::Status status = loan->error();
+  status.Update(target.status());
+  if (status.ok()) {
+    const auto held = Hold(nullptr, buffer, queue, command);
+    if (held.ok() && !*held) return Outcome::kStalled;
+    status = held.status();
+  }
+  const std::byte* mapped = nullptr;
+  if (status.ok()) {
+    const auto map = state_.peers->Map(loan->memory());
+    command.stall = records::Stall::kMemory;
+    if (absl::IsUnavailable(map.status())) return Outcome::kStalled;  // the executor is being replaced
+    status = map.status();
+    if (map.ok()) mapped = *map;
+  }
+  command.stall = records::Stall::kPeer;
+  if (!loans.Borrow(*loan)) return Outcome::kStalled;  // the session ends
+  borrows_.Add(loan, {queue.id, command.sequence});
+  command.takes_long = true;  // the source's memory is not free before
+  if (status.ok()) status = CopyLoan(*loan, *target, *buffer, mapped, queue);
+  if (status.ok()) state_.peer_bytes += copy.bytes;
+  Finish(status, nullptr, buffer, copy.bytes, Completion::Way::kPeer, queue, command);
   return Outcome::kDone;
 }
 

@@ -8,6 +8,7 @@
 
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/api/device_queue.h"
+#include "daemon/memory/peer_maps.h"
 #include "daemon/memory/pool.h"
 #include "daemon/memory/shared_memory.h"
 #include "daemon/stream/device_time.h"
@@ -20,12 +21,14 @@ struct DeviceState {
   std::unique_ptr<executor::Device> device;
   std::unique_ptr<memory::Pool> pool;
   std::unique_ptr<memory::SharedMemory> shared;  // of `pool`
-  // Sets these three. `index`: the device's number.
+  std::unique_ptr<memory::PeerMaps> peers;       // of `device`
+  // Sets these four. `index`: the device's number.
   // `moves`: how its memory may leave it.
   void Use(std::unique_ptr<executor::Device> used, uint32_t index, memory::Residency::Options moves = {}) {
     device = std::move(used);
     pool = std::make_unique<memory::Pool>(*device, index, std::move(moves));
     shared = std::make_unique<memory::SharedMemory>(*pool);
+    peers = std::make_unique<memory::PeerMaps>(*device);
   }
   std::unique_ptr<kernels::KernelLibrary> library;
   DeviceTime time;
@@ -41,6 +44,7 @@ struct DeviceState {
   // Counters since the daemon started.
   uint64_t commands = 0;
   uint64_t launches = 0;
+  uint64_t peer_bytes = 0;  // copied from other devices, without the host
 };
 
 }  // namespace xpud::stream

@@ -79,6 +79,14 @@ void Lineage::NoteCopy(uint64_t sequence, Buffer* source, Buffer& target, bool f
   Add(use);
 }
 
+void Lineage::NoteLend(uint64_t sequence, Buffer& source, memory::SharedAllocation& contents) {
+  parts_.push_back({sequence, 0});
+  Use use = UseOf(source);
+  use.reads = true;
+  Add(use);
+  Add({&contents, 0, /*reads=*/false, /*writes=*/true, /*fills=*/true, /*updates=*/false});
+}
+
 void Lineage::Spoil(uint64_t sequence, memory::Fault fault) {
   // By memory and generation: whether the contents from before the bad command are still there.
   absl::flat_hash_map<std::pair<void*, uint32_t>, bool> spoilt;

@@ -29,6 +29,8 @@ class Lineage {
   void Note(uint64_t sequence, const CheckedOp& op);
   // A copy was sent; `fills`: it writes every byte of its target. A null source is host memory.
   void NoteCopy(uint64_t sequence, handles::Buffer* source, handles::Buffer& target, bool fills);
+  // A part of `source` was lent: `contents` stands for it until the queue has passed the command.
+  void NoteLend(uint64_t sequence, handles::Buffer& source, memory::SharedAllocation& contents);
   // The buffer names shared memory from now on.
   void BecameShared(const handles::Buffer& buffer);
   // Command `sequence` had a bad index: poisons what it wrote, and what later commands made of that.

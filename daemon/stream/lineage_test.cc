@@ -159,5 +159,22 @@ TEST_F(LineageTest, SharedMemoryIsSpoiltThoughItsBufferIsGone) {
   lineage_.Forget(3);
 }
 
+// What was lent has the fate of what the buffer had then, also if the buffer has other contents since, or is
+// gone.
+TEST_F(LineageTest, FindsWhatWasLent) {
+  memory::SharedAllocation before, after, other;
+  for (memory::SharedAllocation* const each : {&before, &after, &other}) each->is_shared = true;
+  lineage_.NoteLend(1, At(2), before);
+  Send(2, "embedding", {2}, {1});
+  Send(3, "relu", {3}, {2});
+  lineage_.NoteLend(4, At(3), after);
+  lineage_.NoteLend(5, At(4), other);
+  table_.Erase(At(3));
+  lineage_.Spoil(2, kFault);
+  EXPECT_EQ(before.poison, Poison::kNone);
+  EXPECT_EQ(after.poison, Poison::kFresh);
+  EXPECT_EQ(other.poison, Poison::kNone);
+}
+
 }  // namespace
 }  // namespace xpud::stream

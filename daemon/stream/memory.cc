@@ -21,7 +21,7 @@ constexpr uint64_t kMaxAheadBytes = 512 << 20;
 
 Memory::Memory(DeviceState& state, uint32_t device, const Tenant& tenant, memory::User& user,
                transport::ServerTransport& transport, QueueTable& queues, Announcer& announcer,
-               const Rerun& rerun, const uint64_t& busy_queues)
+               const Rerun& rerun, const uint64_t& busy_queues, const Lends& lends)
     : state_(state),
       device_(device),
       transport_(transport),
@@ -29,6 +29,7 @@ Memory::Memory(DeviceState& state, uint32_t device, const Tenant& tenant, memory
       announcer_(announcer),
       rerun_(rerun),
       busy_queues_(busy_queues),
+      lends_(lends),
       user_(user),
       account_(state.pool->Open(tenant, transport.CreditWord(), transport.ClaimWord())) {
   account_.arena->AddUser(user_);
@@ -117,7 +118,8 @@ absl::StatusOr<memory::Block> Memory::Take(Queue& queue, uint64_t sequence, uint
     // What is free may only wait for the device to report it.
     RETURN_IF_ERROR(announcer_.Announce());
     ReleaseDeferred();
-    if (busy_queues_ != 0) return absl::UnavailableError("memory may become free");
+    const bool awaits_copies = !lends_.empty() && has_deferred();
+    if (busy_queues_ != 0 || awaits_copies) return absl::UnavailableError("memory may become free");
     block = state_.pool->Allocate(bytes, account_);
   }
   if (block.ok()) block->born = sequence;
@@ -135,18 +137,33 @@ absl::StatusOr<bool> Memory::Hold(const Queue& queue, uint64_t sequence,
   return held;
 }
 
+absl::StatusOr<memory::Chunk*> Memory::Export(const memory::Block& block) {
+  memory::Chunk& chunk = account_.arena->ChunkOf(reinterpret_cast<uint64_t>(block.address));
+  if (chunk.exported == nullptr) {
+    ASSIGN_OR_RETURN(UniqueFd fd, state_.device->ExportMemory(*chunk.memory));
+    chunk.exported = std::make_shared<memory::ExportedMemory>(std::move(fd), chunk.bytes());
+  }
+  return &chunk;
+}
+
+bool Memory::IsLent(const Deferred& entry) const {
+  const memory::Block& block = entry.shared != nullptr ? entry.shared->block : entry.block;
+  return !lends_.empty() && block.address != nullptr && lends_.IsLent(block.address, block.bytes);
+}
+
 void Memory::Free(const handles::Buffer& buffer) {
   const memory::Block& block = buffer.own.block;
   if (block.address == nullptr) return;
   const uint64_t queues = buffer.queues & queues_.open();
+  const bool is_lent = !lends_.empty() && lends_.IsLent(block.address, block.bytes);
   if (buffer.own.is_shared) [[unlikely]] {
     SetAttached(account_.attached() - block.bytes);
-    if (queues == 0) return state_.shared->Drop(*block.shared);
+    if (queues == 0 && !is_lent) return state_.shared->Drop(*block.shared);
     return Defer({{}, block.shared, nullptr, buffer.last_write, queues, {}});
   }
   Charge(-static_cast<int64_t>(block.bytes));
-  if (queues == 0) return state_.pool->Free(block);
-  if (!std::has_single_bit(queues)) return Defer({block, nullptr, nullptr, 0, queues, {}});
+  if (queues == 0 && !is_lent) return state_.pool->Free(block);
+  if (is_lent || !std::has_single_bit(queues)) return Defer({block, nullptr, nullptr, 0, queues, {}});
   Completion& completion = *queues_[static_cast<uint32_t>(std::countr_zero(queues))].completion;
   completion.Retire(block, completion.submitted());
 }
@@ -173,8 +190,9 @@ void Memory::ReleaseDeferred() {
       const std::atomic_ref<uint64_t> word(*transport_.CompletedWord(queue.id));
       completed &= word.load(std::memory_order_acquire) >= entry.marks[queue.id];
     });
-    if (completed) Release(entry);
-    return completed;
+    if (!completed || IsLent(entry)) return false;
+    Release(entry);
+    return true;
   });
 }
 

@@ -15,6 +15,7 @@
 #include "daemon/memory/pool.h"
 #include "daemon/stream/announcer.h"
 #include "daemon/stream/device_state.h"
+#include "daemon/stream/lends.h"
 #include "daemon/stream/queue_table.h"
 #include "daemon/stream/rerun.h"
 #include "daemon/tenant/tenant.h"
@@ -28,7 +29,7 @@ class Memory {
   // `user`: the session; it ends later.
   Memory(DeviceState& state, uint32_t device, const Tenant& tenant, memory::User& user,
          transport::ServerTransport& transport, QueueTable& queues, Announcer& announcer, const Rerun& rerun,
-         const uint64_t& busy_queues);
+         const uint64_t& busy_queues, const Lends& lends);
   // Frees what is deferred. REQUIRES: the device does nothing more for the session.
   ~Memory();
   Memory(const Memory&) = delete;
@@ -51,8 +52,10 @@ class Memory {
   void Expect(const memory::Block& block, uint64_t commands_ahead) {
     state_.pool->residency().Expect(*account_.arena, block.address, commands_ahead);
   }
+  // Returns the chunk of a block, exported so that other devices can map it. REQUIRES: it is on the device.
+  absl::StatusOr<memory::Chunk*> Export(const memory::Block& block);
   // Frees a buffer's block, or its reference to shared memory, once the queues that used it have completed
-  // their commands.
+  // their commands, and nothing of it is lent.
   void Free(const handles::Buffer& buffer);
   // The session shares memory that it had allocated: it is not charged for the block any more.
   void Shared(const memory::Block& block);
@@ -97,6 +100,7 @@ class Memory {
 
   void Defer(Deferred entry);
   void Release(const Deferred& entry);
+  bool IsLent(const Deferred& entry) const;
   // Whether one of the queues has not completed command `sequence`, as far as is known.
   bool IsUnfinished(uint64_t queues, uint64_t sequence);
   void Charge(int64_t bytes);
@@ -109,6 +113,7 @@ class Memory {
   Announcer& announcer_;
   const Rerun& rerun_;
   const uint64_t& busy_queues_;
+  const Lends& lends_;
   memory::User& user_;
   memory::Ledger::Account& account_;
   uint64_t holds_since_ns_ = 0;  // a command waits for memory that left; 0: none does

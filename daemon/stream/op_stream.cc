@@ -46,6 +46,10 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
   command.row = decoded_.row;
   command.heavy |= ops::DescriptorOf(*decoded_.row).runs_kernel;  // a call of new sizes is proved
   absl::Status status = checker_.Resolve(decoded_, queue.id, checked_);
+  if (!lends_.empty() && WritesLent()) [[unlikely]] {
+    command.stall = records::Stall::kLent;
+    return Outcome::kStalled;
+  }
   if (!status.ok()) return Refuse(queue, command, status, /*resolved=*/false);
   status = checker_.Check(checked_);
   if (!status.ok()) return Refuse(queue, command, status, /*resolved=*/true);
@@ -68,6 +72,16 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
   }
   RETURN_IF_ERROR(rerun_.Prepare(queue, checked_, command.sequence));
   return Launch(queue, command);
+}
+
+// Of an output without elements, and of one that was not resolved, the whole buffer counts.
+bool OpStream::WritesLent() const {
+  for (uint32_t i = 0; i < checked_.outputs; ++i) {
+    const handles::Buffer* const buffer = checked_.buffers[i];
+    if (buffer == nullptr || buffer->allocation().block.address == nullptr) continue;
+    if (lends_.IsLent(buffer->allocation().block.address, buffer->bytes)) return true;
+  }
+  return false;
 }
 
 absl::StatusOr<bool> OpStream::Hold(const Queue& queue, const Command& command) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "daemon/stream/lends.h"
 #include "daemon/stream/memory.h"
 #include "daemon/stream/op.h"
 #include "daemon/stream/op_checker.h"
@@ -17,13 +18,14 @@ namespace xpud::stream {
 class OpStream {
  public:
   OpStream(DeviceState& state, handles::BufferTable& buffers, const handles::KernelTable& kernels,
-           QueueErrors& errors, Memory& memory, Rerun& rerun, kernels::KernelOwner& owner)
+           QueueErrors& errors, Memory& memory, Rerun& rerun, kernels::KernelOwner& owner, const Lends& lends)
       : state_(state),
         owner_(owner),
         buffers_(buffers),
         errors_(errors),
         memory_(memory),
         rerun_(rerun),
+        lends_(lends),
         checker_(state, buffers, kernels) {}
 
   // Runs one op. An error is a breach of protocol; an op that is refused raises an error on its queue and
@@ -38,6 +40,8 @@ class OpStream {
  private:
   // Launches what was checked, or stopped before.
   absl::StatusOr<Outcome> Launch(Queue& queue, Command& command);
+  // Whether it would write what another device copies.
+  bool WritesLent() const;
   // Whether what it uses is on the device. Then it stays there until the op is done.
   absl::StatusOr<bool> Hold(const Queue& queue, const Command& command);
   // Plans the op and submits its launches.
@@ -54,6 +58,7 @@ class OpStream {
   QueueErrors& errors_;
   Memory& memory_;
   Rerun& rerun_;
+  const Lends& lends_;
   OpChecker checker_;
 
   // Scratch of the op being run.

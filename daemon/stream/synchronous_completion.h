@@ -27,7 +27,7 @@ class SynchronousCompletion final : public Completion {
   void ReturnErrorWord(const kernels::OpCall&) override {}
   uint64_t IdealNs(const kernels::OpCall&) override { return 0; }
   Launch Launched(uint64_t sequence, const CheckedOp& op) override;
-  void Moved(uint64_t, bool) override {}
+  void Moved(uint64_t, Way) override {}
   void Copied(uint64_t, handles::Buffer*, handles::Buffer&, bool) override {}
 
   absl::Status WriteTimestamp(uint32_t slot) override;

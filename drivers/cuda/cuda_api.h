@@ -174,6 +174,7 @@ static_assert(sizeof(CUDA_MEMCPY3D) == 200);
   X(cuDeviceTotalMem, cuDeviceTotalMem_v2, size_t*, CUdevice)                                               \
   X(cuDeviceGetAttribute, cuDeviceGetAttribute, int*, CUdevice_attribute, CUdevice)                         \
   X(cuDeviceGetPCIBusId, cuDeviceGetPCIBusId, char*, int, CUdevice)                                         \
+  X(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, int*, CUdevice, CUdevice)                                 \
   X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, CUcontext*, CUdevice)                               \
   X(cuCtxSetCurrent, cuCtxSetCurrent, CUcontext)                                                            \
   X(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, int*, int*)                                   \

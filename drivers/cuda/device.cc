@@ -51,6 +51,15 @@ std::unique_ptr<CudaDevice> CudaDevice::Open(const Driver* driver, int ordinal, 
   return device;
 }
 
+bool CudaDevice::CanAccessPeer(const Device& peer) const {
+  if (&peer == this) return true;
+  if (peer.driver() != driver()) return false;
+  int can = 0;
+  return cu.cuDeviceCanAccessPeer(&can, device_, static_cast<const CudaDevice&>(peer).device_) ==
+             CUDA_SUCCESS &&
+         can != 0;
+}
+
 uint32_t CudaDevice::Attribute(CUdevice_attribute attribute) const {
   int value = 0;
   return cu.cuDeviceGetAttribute(&value, attribute, device_) == CUDA_SUCCESS ? static_cast<uint32_t>(value)

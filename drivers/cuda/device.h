@@ -88,10 +88,10 @@ class CudaDevice final : public Device {
   std::vector<ze_device_cache_properties_t> Caches() const override;
   ze_result_t GetStatus() const override;
   void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const override;
-  // Copies can access every device's memory, kernels only that of their own device.
   xpud_peak_rates_t PeakRates() const override;
   ze_result_t GetPciProperties(ze_pci_ext_properties_t& properties) const override;
-  bool CanAccessPeer(const Device& peer) const override { return &peer == this; }
+  // Copies and kernels access memory of a peer that was imported and mapped for this device.
+  bool CanAccessPeer(const Device& peer) const override;
   // NVML's sensors, opened at the first use.
   const Sensors* sensors() const override;
 

@@ -15,8 +15,8 @@ constexpr int kLookPeriodMs = 50;  // how often a waiting thread checks that the
 
 }  // namespace
 
-Answer MakeAnswer(uint32_t id, const absl::Status& status) {
-  Answer answer = {id, static_cast<uint32_t>(status.code()), {}};
+Answer MakeAnswer(uint32_t id, const absl::Status& status, uint64_t value) {
+  Answer answer = {id, static_cast<uint32_t>(status.code()), {}, value};
   SetText(answer.text, std::string_view(status.message().data(), status.message().size()));
   return answer;
 }
@@ -28,7 +28,7 @@ absl::Status SendDevice(int socket, uint32_t device, const DeviceFds& fds) {
 }
 
 absl::Status SessionSocket::Exchange(const Request& request, std::span<const int> sent,
-                                     std::span<UniqueFd> received) const {
+                                     std::span<UniqueFd> received, uint64_t* value) const {
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(SendMessage(socket_.get(), std::as_bytes(std::span(&request, 1)), sent));
   pollfd readable = {socket_.get(), POLLIN, 0};
@@ -40,12 +40,13 @@ absl::Status SessionSocket::Exchange(const Request& request, std::span<const int
     return got;
   }
   if (answer.id != request.id) return absl::InternalError("the xpud daemon answered another request");
+  if (value != nullptr) *value = answer.value;
   return absl::Status(static_cast<absl::StatusCode>(answer.code), GetText(answer.text));
 }
 
-absl::StatusOr<DeviceFds> SessionSocket::OpenDevice(uint32_t device) const {
+absl::StatusOr<DeviceFds> SessionSocket::OpenDevice(uint32_t device, uint64_t* peers) const {
   std::array<UniqueFd, kDeviceFds> fds;
-  RETURN_IF_ERROR(Exchange({RequestKind::kOpenDevice, device, 0, 0}, {}, fds));
+  RETURN_IF_ERROR(Exchange({RequestKind::kOpenDevice, device, 0, 0}, {}, fds, peers));
   if (!fds[0].valid()) return absl::InternalError("the xpud daemon opened a device without its memory");
   return DeviceFds{std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])};
 }

@@ -2,7 +2,8 @@
 // each.
 //
 // clang-format off
-//   kOpenDevice    `id`: the device, which this session has not opened. The answer brings the DeviceFds.
+//   kOpenDevice    `id`: the device, which this session has not opened. The answer brings the DeviceFds, and in `value`
+//                  the mask of devices from which this one copies (wire::CopyFromCommand); an older daemon: 0.
 //   kShareMemory   with a memfd of `bytes` (host_memory.h), for the devices in the mask `devices`, which must be
 //                  open. `id`: chosen by the client, not 0. An id in use names the memory that it has; then the
 //                  memfd is ignored, and the further devices get that memory. Answered when all can use it.
@@ -43,11 +44,12 @@ static_assert(sizeof(Request) == 24);
 struct Answer {
   uint32_t id;    // of the request
   uint32_t code;  // absl::StatusCode
-  char text[248];
+  char text[240];
+  uint64_t value;
 };
 static_assert(sizeof(Answer) == 256);
 
-Answer MakeAnswer(uint32_t id, const absl::Status& status);
+Answer MakeAnswer(uint32_t id, const absl::Status& status, uint64_t value = 0);
 
 // A session's shared memory on one device, in the order of the fds that come with the answer.
 struct DeviceFds {
@@ -68,7 +70,8 @@ class SessionSocket {
   explicit SessionSocket(UniqueFd socket) : socket_(std::move(socket)) {}
 
   // Both block until the answer, and return Unavailable if the daemon hangs up.
-  absl::StatusOr<DeviceFds> OpenDevice(uint32_t device) const;
+  // `peers`: not null: gets the mask of devices from which this one copies.
+  absl::StatusOr<DeviceFds> OpenDevice(uint32_t device, uint64_t* peers = nullptr) const;
   // Takes about 0.3 s per GiB on GPUs. Returns ResourceExhausted beyond the session's limit, and
   // Unimplemented if the daemon is on another machine.
   absl::Status ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes, uint64_t devices) const;
@@ -83,8 +86,8 @@ class SessionSocket {
   absl::Status status() const;
 
  private:
-  absl::Status Exchange(const Request& request, std::span<const int> sent,
-                        std::span<UniqueFd> received) const;
+  absl::Status Exchange(const Request& request, std::span<const int> sent, std::span<UniqueFd> received,
+                        uint64_t* value = nullptr) const;
 
   const UniqueFd socket_;
   mutable Mutex mutex_;  // held from a request until its answer

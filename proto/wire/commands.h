@@ -15,7 +15,7 @@ namespace xpud::wire {
 
 // The range of protocol versions that this source speaks; the daemon picks the highest that both know.
 inline constexpr uint16_t kOldestVersion = 5;
-inline constexpr uint16_t kNewestVersion = 11;
+inline constexpr uint16_t kNewestVersion = 12;
 
 inline constexpr size_t kMaxCommandBytes = 64 << 10;
 inline constexpr size_t kMaxInlineUploadBytes = 2048;
@@ -49,6 +49,8 @@ enum class CommandKind : uint8_t {
   kPrepareKernel = 19,  // from version 10 on
   kShare = 20,          // from version 11 on, as kAttach
   kAttach = 21,
+  kLend = 22,  // from version 12 on, as kCopyFrom
+  kCopyFrom = 23,
 };
 
 constexpr uint32_t PadTo8(size_t bytes) { return static_cast<uint32_t>((bytes + 7) & ~size_t{7}); }
@@ -219,6 +221,30 @@ struct AttachCommand {
   uint32_t slots[kAnswerSlots];
 };
 
+// Lends a part of a buffer to another device of the session, for one copy: it is ready when the queue has
+// done what was put into it before. Until the copy has ended, writes to the part wait, on this ring, and so
+// does the end of its memory. At most kMaxLoans of a session are open; a further one waits.
+struct LendCommand {
+  CommandHeader header;
+  Handle buffer;
+  uint64_t offset;
+  uint64_t bytes;  // not 0
+  uint64_t loan;   // the ring's loans are numbered from 1
+};
+inline constexpr uint64_t kMaxLoans = 1024;
+
+// Copies what ring `source` lends, another device's, to a buffer. Waits until it is ready; for a loan that
+// never comes, for ever, and holds up this ring only. Poison is copied, too: the queue gets its error.
+struct CopyFromCommand {
+  CommandHeader header;
+  Handle target;
+  uint64_t offset;
+  uint64_t bytes;  // those of the loan
+  uint64_t loan;
+  uint32_t source;  // the device
+  uint32_t reserved;
+};
+
 // Followed by:
 // - for a family with tensor lists, the length of each as a u16, outputs' lists first, padded to 8 bytes;
 // - the operands: outputs, then inputs, those of a list one after the other;
@@ -259,6 +285,7 @@ static_assert(sizeof(RangeCommand) == 16 && sizeof(ReserveCommand) == 16 && size
 static_assert(sizeof(DefineKernelCommand) == 24 && sizeof(ForgetKernelCommand) == 16 &&
               sizeof(PrepareKernelCommand) == 16);
 static_assert(sizeof(ShareCommand) == 32 && sizeof(AttachCommand) == 48);
+static_assert(sizeof(LendCommand) == 40 && sizeof(CopyFromCommand) == 48);
 static_assert(sizeof(ExecuteCommand) == 16 && offsetof(ExecuteCommand, inputs) == 14);
 static_assert(sizeof(OperandHeader) == 8 && offsetof(OperandHeader, buffer) == 4);
 static_assert(std::is_trivially_copyable_v<ExecuteCommand> && std::is_trivially_copyable_v<CopyCommand>);

@@ -126,9 +126,9 @@ absl::StatusOr<Connection> Connect(const ConnectOptions& options, const std::opt
 }
 
 absl::StatusOr<std::unique_ptr<transport::ClientTransport>> OpenDevice(const Connection& connection,
-                                                                       uint32_t device) {
+                                                                       uint32_t device, uint64_t* peers) {
   using Waits = transport::ShmClient::Waits;
-  ASSIGN_OR_RETURN(transport::DeviceFds fds, connection.socket->OpenDevice(device));
+  ASSIGN_OR_RETURN(transport::DeviceFds fds, connection.socket->OpenDevice(device, peers));
   const bool gpu = transport::GetText(connection.welcome.devices[device].kind) == "gpu";
   const Waits waits = connection.is_relayed ? Waits::kForRelay : gpu ? Waits::kForDevice : Waits::kForDaemon;
   return transport::ShmClient::Create(connection.socket, std::move(fds), connection.welcome.staging_bytes,

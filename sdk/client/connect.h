@@ -43,8 +43,9 @@ struct View {
 absl::StatusOr<View> ConnectView(const std::string& path, std::chrono::milliseconds timeout);
 
 // Opens a device (the daemon's number) for the session, and returns its transport. Blocks until the daemon
-// answers.
+// answers. `peers`: not null: gets the mask of devices (the daemon's numbers) from which this one copies.
 absl::StatusOr<std::unique_ptr<transport::ClientTransport>> OpenDevice(const Connection& connection,
-                                                                       uint32_t device);
+                                                                       uint32_t device,
+                                                                       uint64_t* peers = nullptr);
 
 }  // namespace xpud::client

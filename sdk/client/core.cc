@@ -36,6 +36,7 @@ ProfiledCommand::Kind KindOf(wire::CommandKind kind) {
     case wire::CommandKind::kDownload:
       return ProfiledCommand::Kind::kDownload;
     case wire::CommandKind::kCopy:
+    case wire::CommandKind::kCopyFrom:
       return ProfiledCommand::Kind::kCopy;
     default:
       return ProfiledCommand::Kind::kOther;
@@ -125,13 +126,14 @@ absl::StatusOr<DeviceSession*> Core::OpenNow(uint32_t device) {
   }
   MutexLock lock(open_mutex_);
   if (DeviceSession* const opened = IfOpen(device)) return opened;
-  auto transport = OpenDevice(connection_, visible_[device]);
+  uint64_t peers = 0;
+  auto transport = OpenDevice(connection_, visible_[device], &peers);
   if (!transport.ok()) {
     RETURN_IF_ERROR(status());  // says more
     return transport.status();
   }
-  sessions_[device] =
-      std::make_unique<DeviceSession>(*this, device, *std::move(transport), connection_, used_generations_);
+  sessions_[device] = std::make_unique<DeviceSession>(*this, device, *std::move(transport), connection_,
+                                                      used_generations_, peers);
   sessions_[device]->Observe(observer_);
   open_[device].store(sessions_[device].get(), std::memory_order_release);
   return sessions_[device].get();

@@ -99,6 +99,10 @@ class Core : public std::enable_shared_from_this<Core> {
     constexpr uint16_t kFirstVersion = 11;
     return connection_.welcome.version >= kFirstVersion;
   }
+  bool copies_between() const {
+    constexpr uint16_t kFirstVersion = 12;
+    return connection_.welcome.version >= kFirstVersion;
+  }
   static const ops::Row& LoopRow() {
     static const ops::Row& row = ops::RowOf("xpud::loop");
     return row;

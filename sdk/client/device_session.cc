@@ -17,12 +17,13 @@ constexpr uint64_t kAtOnce = 1 << 20;  // smaller allocations and frees wait for
 
 DeviceSession::DeviceSession(Core& core, uint32_t device,
                              std::unique_ptr<transport::ClientTransport> transport,
-                             const Connection& connection, uint32_t used_generations)
+                             const Connection& connection, uint32_t used_generations, uint64_t peers)
     : core_(core),
       device_(device),
       at_daemon_(core.AtDaemon(device)),
       transport_(std::move(transport)),
       total_memory_(core.devices()[device].total_memory),
+      peers_(core.copies_between() ? peers : 0),
       ids_(used_generations),
       staging_(connection.welcome.staging_bytes) {
   SpinLock lock(mutex_);

@@ -35,7 +35,7 @@ class DeviceSession {
  public:
   // `device`: as the client numbers it.
   DeviceSession(Core& core, uint32_t device, std::unique_ptr<transport::ClientTransport> transport,
-                const Connection& connection, uint32_t used_generations);
+                const Connection& connection, uint32_t used_generations, uint64_t peers);
 
   // Has no more buffers. Returns the highest generation of all that there were.
   uint32_t CloseBuffers() {
@@ -62,6 +62,13 @@ class DeviceSession {
                              std::span<std::byte> target);
   absl::Status Copy(uint32_t queue, BufferHandle source, uint64_t source_offset, BufferHandle target,
                     uint64_t target_offset, uint64_t bytes);
+
+  // Whether the daemon copies from that device to this one without the host.
+  bool CopiesFrom(const DeviceSession& source) const { return (peers_ >> source.at_daemon_ & 1) != 0; }
+  // Copies from a buffer of another device of the session, after what was sent to both queues. REQUIRES:
+  // CopiesFrom(source).
+  absl::Status CopyFrom(uint32_t queue, DeviceSession& source, uint32_t source_queue, BufferHandle from,
+                        uint64_t from_offset, BufferHandle to, uint64_t to_offset, uint64_t bytes);
 
   // See Session::Share, Attach and ReturnTicket. `bytes`: what the buffer has.
   absl::StatusOr<Ticket> Share(BufferHandle handle, uint64_t bytes);
@@ -211,6 +218,9 @@ class DeviceSession {
   // Frees the buffer of an answered attach. Returns false if the ring has no room.
   bool FreeAttached(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckShares() const;
+  // Appends both commands of a copy from `source`, or returns the one of the two whose ring has no room.
+  DeviceSession* AppendCopy(DeviceSession& source, wire::LendCommand lend, wire::CopyFromCommand copy)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_, source.mutex_);
 
   // Constant after construction.
   Core& core_;
@@ -218,9 +228,11 @@ class DeviceSession {
   const uint32_t at_daemon_;  // as the daemon does
   const std::unique_ptr<transport::ClientTransport> transport_;
   const uint64_t total_memory_;
+  const uint64_t peers_;  // bit d: it copies from device d of the daemon
 
   alignas(64) SpinMutex mutex_;  // on a cache line of its own: held while one command is written
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t loans_ ABSL_GUARDED_BY(mutex_) = 0;  // that were made
   CommandObserver* observer_ ABSL_GUARDED_BY(mutex_) = nullptr;
   BufferIds ids_ ABSL_GUARDED_BY(mutex_);
   KernelIds kernel_ids_ ABSL_GUARDED_BY(mutex_);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -111,6 +112,31 @@ absl::Status Queue::Copy(BufferHandle source, uint64_t source_offset, BufferHand
                          uint64_t target_offset, uint64_t bytes) const {
   ASSIGN_OR_RETURN(client::DeviceSession* const on, core_->Open(device_));
   return on->Copy(id_, source, source_offset, target, target_offset, bytes);
+}
+
+absl::StatusOr<bool> Queue::CopiesDirectly(const Queue& source_queue) const {
+  if (source_queue.core_ != core_ || source_queue.device_ == device_)
+    return absl::InvalidArgumentError("a copy between devices needs two devices of one session");
+  ASSIGN_OR_RETURN(client::DeviceSession* const on, core_->Open(device_));
+  ASSIGN_OR_RETURN(const client::DeviceSession* const source, core_->Open(source_queue.device_));
+  return on->CopiesFrom(*source);
+}
+
+absl::Status Queue::CopyFrom(const Queue& source_queue, BufferHandle source, uint64_t source_offset,
+                             BufferHandle target, uint64_t target_offset, uint64_t bytes) const {
+  ASSIGN_OR_RETURN(const bool direct, CopiesDirectly(source_queue));
+  client::DeviceSession& from = *core_->IfOpen(source_queue.device_);
+  client::DeviceSession& to = *core_->IfOpen(device_);
+  if (direct)
+    return to.CopyFrom(id_, from, source_queue.id_, source, source_offset, target, target_offset, bytes);
+  constexpr uint64_t kPieceBytes = 16 << 20;
+  std::vector<std::byte> piece(std::min(bytes, kPieceBytes));
+  for (uint64_t at = 0; at < bytes; at += piece.size()) {
+    const std::span<std::byte> part(piece.data(), std::min<uint64_t>(piece.size(), bytes - at));
+    RETURN_IF_ERROR(from.Download(source_queue.id_, source, source_offset + at, part));
+    RETURN_IF_ERROR(to.Upload(id_, part, target, target_offset + at));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Event> Queue::Record(bool timing) const {

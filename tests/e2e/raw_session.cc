@@ -16,13 +16,18 @@ RawSession::RawSession(const std::string& address) : socket_(*client::ConnectSoc
   transport::Welcome welcome;
   XPUD_CHECK(transport::ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&welcome, 1))).ok());
   XPUD_CHECK(welcome.version != 0);
-  const auto socket = std::make_shared<transport::SessionSocket>(UniqueFd(dup(socket_.get())));
-  transport_ = *transport::ShmClient::Create(socket, *socket->OpenDevice(0), welcome.staging_bytes,
-                                             transport::ShmClient::Waits::kForDaemon);
+  requests_ = std::make_shared<transport::SessionSocket>(UniqueFd(dup(socket_.get())));
+  staging_bytes_ = welcome.staging_bytes;
+  Open(0);
 }
 
-absl::Status RawSession::Synchronize() {
-  return transport_->Wait([&] { return transport_->Completed(0) >= sequence_; }, {});
+void RawSession::Open(uint32_t device) {
+  devices_[device].transport = *transport::ShmClient::Create(
+      requests_, *requests_->OpenDevice(device), staging_bytes_, transport::ShmClient::Waits::kForDaemon);
+}
+
+absl::Status RawSession::Synchronize(uint32_t device) {
+  return devices_[device].transport->Wait([&] { return IsDone(device); }, {});
 }
 
 bool RawSession::SendMessage(std::span<const std::byte> message, std::span<const int> fds) const {
@@ -38,9 +43,10 @@ transport::Answer RawSession::Answer() const {
 }
 
 std::string RawSession::Fate() const {
-  for (int i = 0; i < 500 && transport_->status().ok(); ++i)
+  const transport::ShmClient& transport = *devices_[0].transport;
+  for (int i = 0; i < 500 && transport.status().ok(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  return std::string(transport_->status().message());
+  return std::string(transport.status().message());
 }
 
 }  // namespace xpud::e2e

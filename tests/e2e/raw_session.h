@@ -1,6 +1,8 @@
-// A session whose client may send anything: raw commands on device 0, and raw messages on its socket.
+// A session whose client may send anything: raw commands on device 0 and those that it opens, and raw
+// messages on its socket.
 #pragma once
 
+#include <array>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -23,16 +25,22 @@ class RawSession {
   // Aborts the test program if the daemon refuses the session.
   explicit RawSession(const std::string& address);
 
+  void Open(uint32_t device);
   template <typename Command>
-  void Send(const Command& command) {
-    std::byte* space = transport_->Reserve(sizeof(command));
+  void Send(const Command& command, uint32_t device = 0) {
+    OnDevice& on = devices_[device];
+    std::byte* space = on.transport->Reserve(sizeof(command));
     std::memcpy(space, &command, sizeof(command));
-    transport_->Commit(sizeof(command));
-    transport_->Publish();
-    ++sequence_;
+    on.transport->Commit(sizeof(command));
+    on.transport->Publish();
+    ++on.sequence;
   }
-  // Waits for all commands sent, on queue 0.
-  absl::Status Synchronize();
+  // Waits for all commands sent to a device, on queue 0.
+  absl::Status Synchronize(uint32_t device = 0);
+  // Whether they have ended.
+  bool IsDone(uint32_t device = 0) const {
+    return devices_[device].transport->Completed(0) >= devices_[device].sequence;
+  }
 
   int socket() const { return socket_.get(); }
   // Sends a message. Returns false if the daemon has hung up.
@@ -42,14 +50,19 @@ class RawSession {
   }
   transport::Answer Answer() const;  // waits for the answer
 
-  transport::ShmClient& transport() { return *transport_; }
+  transport::ShmClient& transport() { return *devices_[0].transport; }
   // Returns how the daemon ended the session; waits up to a second.
   std::string Fate() const;
 
  private:
+  struct OnDevice {
+    std::unique_ptr<transport::ShmClient> transport;
+    uint64_t sequence = 0;
+  };
   UniqueFd socket_;
-  std::unique_ptr<transport::ShmClient> transport_;
-  uint64_t sequence_ = 0;
+  std::shared_ptr<transport::SessionSocket> requests_;
+  uint64_t staging_bytes_ = 0;
+  std::array<OnDevice, transport::kMaxDevices> devices_;
 };
 
 }  // namespace xpud::e2e

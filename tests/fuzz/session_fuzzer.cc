@@ -83,10 +83,10 @@ class Client {
     std::shared_ptr<transport::ServerTransport> server = *transport::ShmServer::Create(fds);
     control_ = *Mapping::Map(fds.ring, transport::kPageBytes + transport::kRingBytes, Access::kReadWrite);
     completion_ = *Mapping::Map(fds.completion, sizeof(transport::CompletionPage), Access::kReadOnly);
-    const auto session = std::make_shared<session::Session>(
-        1, session::Peer{.pid = 1, .tenant = kClient, .name = "fuzz"}, std::vector<uint32_t>{0}, memories_);
-    session_ = *DeviceSession::Create(session, 0, machine.state, server, space_);
-    session->SetOpen(0, server);
+    whole_ = std::make_shared<session::Session>(1, session::Peer{.pid = 1, .tenant = kClient, .name = "fuzz"},
+                                                std::vector<uint32_t>{0}, memories_);
+    session_ = *DeviceSession::Create(whole_, 0, machine.state, server, space_);
+    whole_->SetOpen(0, server);
     if ((mode & kShared) != 0) Share();
   }
 
@@ -138,10 +138,23 @@ class Client {
       if (*progress == DeviceSession::Progress::kWorked && (mode_ & kLate) != 0) continue;
       machine_.raw->Announce();
       if (*progress == DeviceSession::Progress::kStalled) machine_.state.library->WaitForCompiles();
+      CopyLoans();
       idle = *progress == DeviceSession::Progress::kIdle && !session_->under_way() ? idle + 1 : 0;
     }
     XPUD_CHECK(session_->counters().commands_completed == session_->counters().commands_submitted);
     return true;
+  }
+  // As another device does, which the session does not have.
+  void CopyLoans() {
+    handles::Loans& loans = whole_->loans();
+    for (;; ++loan_) {
+      const auto loan = loans.Find(0, loan_);
+      XPUD_CHECK(loan.ok());
+      if (*loan == nullptr || !loans.Borrow(**loan)) return;  // it is not ready
+      if ((*loan)->error().ok())
+        XPUD_CHECK((*loan)->offset() + (*loan)->bytes() <= (*loan)->memory()->bytes());
+      loans.Return(**loan);
+    }
   }
   void CheckAccounts() const {
     const uint64_t held = session_->allocated_bytes() - session_->shared_bytes();
@@ -168,8 +181,10 @@ class Client {
   handles::TableSpace space_;
   const std::shared_ptr<handles::HostMemories> memories_ =
       std::make_shared<handles::HostMemories>(2 * kHostBytes, /*for_executors=*/false);
+  std::shared_ptr<session::Session> whole_;
   std::unique_ptr<DeviceSession> session_;
   uint64_t tail_ = 0;
+  uint64_t loan_ = 1;  // the next one
 };
 
 // Returns as many complete commands as a batch has; if the bytes are not commands, the rest, padded to a

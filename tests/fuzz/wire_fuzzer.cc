@@ -151,6 +151,10 @@ void DecodeCommand(std::span<const std::byte> bytes, const wire::CommandHeader& 
       return Decode<wire::ShareCommand>(bytes);
     case CommandKind::kAttach:
       return Decode<wire::AttachCommand>(bytes);
+    case CommandKind::kLend:
+      return Decode<wire::LendCommand>(bytes);
+    case CommandKind::kCopyFrom:
+      return Decode<wire::CopyFromCommand>(bytes);
     case CommandKind::kCopy:
       return Decode<wire::CopyCommand>(bytes);
     default:

@@ -89,11 +89,33 @@ absl::Status UseQueues(Session& session, const Queue& first, Kept& kept) {
   return session.DestroyQueue(third);
 }
 
+// Both ways; the first source is freed and its memory written at once.
+absl::Status CopyBetweenDevices(Session& session) {
+  constexpr size_t kBytes = 1 << 20;
+  const Queue queues[] = {session.DefaultQueue(0), session.DefaultQueue(1)};
+  std::vector<std::byte> bytes(kBytes, std::byte{7});
+  ASSIGN_OR_RETURN(const Buffer there, queues[1].Allocate(kBytes));
+  {
+    ASSIGN_OR_RETURN(const Buffer here, queues[0].Allocate(kBytes));
+    RETURN_IF_ERROR(queues[0].Upload(bytes, here.handle(), 0));
+    RETURN_IF_ERROR(queues[1].CopyFrom(queues[0], here.handle(), 0, there.handle(), 0, kBytes));
+  }
+  ASSIGN_OR_RETURN(const Buffer back, queues[0].Allocate(kBytes));
+  RETURN_IF_ERROR(queues[0].Upload(std::vector<std::byte>(kBytes), back.handle(), 0));
+  RETURN_IF_ERROR(queues[0].CopyFrom(queues[1], there.handle(), 0, back.handle(), 0, kBytes));
+  std::ranges::fill(bytes, std::byte{0});
+  RETURN_IF_ERROR(queues[0].Download(back.handle(), 0, bytes));
+  if (std::ranges::count(bytes, std::byte{7}) != int64_t{kBytes})
+    return absl::DataLossError("what was copied between devices came back changed");
+  return queues[1].Synchronize();
+}
+
 absl::Status RunSteps(Session& session, Kept& kept) {
   const Queue queue = session.DefaultQueue(0);
   RETURN_IF_ERROR(ComputeOn(queue, kept));
   RETURN_IF_ERROR(CopyThroughHostMemory(session, queue));
   RETURN_IF_ERROR(UseQueues(session, queue, kept));
+  if (session.devices().size() > 1) RETURN_IF_ERROR(CopyBetweenDevices(session));
   return queue.Synchronize();
 }
 
@@ -126,7 +148,9 @@ struct Mode {
 const Mode kModes[] = {{"thread", {"--executor", "thread"}, false},
                        {"asynchronous", {"--executor", "thread", "--asynchronous"}, false},
                        {"plain", {"--executor", "thread"}, false, true},
-                       {"process", {"--executor", "process"}, true}};
+                       {"process", {"--executor", "process"}, true},
+                       {"peers", {"--executor", "thread", "--test-devices", "2"}, false},
+                       {"peer_processes", {"--executor", "process", "--test-devices", "2"}, true}};
 struct Kind {
   const char* name;
   ze_result_t result;

@@ -146,6 +146,7 @@ XPUD_INJECT_TABLE(zeGetDeviceProcAddrTable, ze_device_dditable_t) {
   XPUD_WRAP(zeDeviceGetMemoryProperties, pfnGetMemoryProperties);
   XPUD_WRAP(zeDeviceGetExternalMemoryProperties, pfnGetExternalMemoryProperties);
   XPUD_WRAP(zeDevicePciGetPropertiesExt, pfnPciGetPropertiesExt);
+  XPUD_WRAP(zeDeviceCanAccessPeer, pfnCanAccessPeer);
 }
 XPUD_INJECT_TABLE(zeGetContextProcAddrTable, ze_context_dditable_t) {
   XPUD_WRAP(zeContextCreate, pfnCreate);

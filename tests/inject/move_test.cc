@@ -130,6 +130,30 @@ TEST_P(MoveInjection, CallsThatFailLoseNothing) {
   }
 }
 
+// As another device does it. Where it fails there is an error, and no other numbers.
+TEST_P(MoveInjection, MappingMemoryForAnotherDeviceFailsWhole) {
+  std::set<std::string> wanted = {"zeVirtualMemReserve", "zePhysicalMemCreate", "zeVirtualMemMap"};
+  EXPECT_TRUE(Move(false).ok());
+  for (const ze_result_t result : {ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, ZE_RESULT_ERROR_UNKNOWN}) {
+    bool has_failed = true;
+    for (uint64_t call = 1; has_failed && call < kMaxCalls; ++call) {
+      Arm(call, result, false);
+      const auto memory = device_->ExportMemory(*chunk_);
+      const auto mapped = memory.ok() ? device_->MapPeer(*memory, kBytes) : memory.status();
+      has_failed = plan->failed_in != 0;
+      plan->fails = 0;
+      SCOPED_TRACE(absl::StrCat("call ", call, " ", plan->failed_call));
+      if (has_failed) wanted.erase(plan->failed_call);
+      if (!has_failed) EXPECT_TRUE(mapped.ok()) << mapped.status();
+      if (mapped.ok()) EXPECT_EQ(Read(**mapped), std::string(kPart, 'x'));
+      EXPECT_EQ(Read(*chunk_), std::string(kPart, 'x'));
+    }
+    EXPECT_FALSE(has_failed);
+  }
+  EXPECT_THAT(wanted, IsEmpty()) << "have never failed";
+  EXPECT_TRUE(Move(true).ok());
+}
+
 class ExecutorMoveInjection : public MoveInjection {};
 
 TEST_P(ExecutorMoveInjection, MovesGoOnWhereTheDeviceIsLost) {

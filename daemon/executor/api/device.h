@@ -22,6 +22,7 @@
 #include "kernels/api/kernel_store.h"
 #include "proto/base/check.h"
 #include "proto/base/pci_address.h"
+#include "proto/base/unique_fd.h"
 #include "proto/transport/transport.h"
 
 namespace xpud::executor {
@@ -42,6 +43,8 @@ struct DeviceProperties {
   kernels::Target target = kernels::Target::kHost;
   bool has_doubles = true;  // else kernels compute them with integers
   kernels::GroupLimits most_groups = kernels::kAnyGroups;
+  // Bit d: MapPeer takes memory of device d of this daemon. Set when all devices are open.
+  uint64_t peers = 0;
 };
 
 // Device memory that is exported as an fd, so that it can outlive the process that uses it. It may be away:
@@ -114,6 +117,17 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<Chunk>> ReserveChunk(uint64_t /*bytes*/) {
     return absl::UnimplementedError("the device's memory cannot leave it");
   }
+  // For copies between devices. REQUIRES: `properties().peers` of the one that maps it has the other.
+  // Returns an fd of the memory of a chunk, which is there.
+  virtual absl::StatusOr<UniqueFd> ExportMemory(const Chunk& /*chunk*/) {
+    return absl::UnimplementedError("other devices cannot map the device's memory");
+  }
+  // Maps memory that another device has exported: copies may read it until the result ends. Takes as long as
+  // AllocateChunk, and returns Unavailable when that does.
+  virtual absl::StatusOr<std::unique_ptr<Chunk>> MapPeer(const UniqueFd& /*memory*/, uint64_t /*bytes*/) {
+    return absl::UnimplementedError("the device cannot map the memory of others");
+  }
+  void SetPeers(uint64_t devices) { properties_.peers = devices; }
   // Moves chunks; null: the device's memory cannot leave it. Constant.
   virtual Mover* mover() { return nullptr; }
   // Allocates zeroed memory.

@@ -562,6 +562,29 @@ absl::Status LevelZeroDevice::ExportChunk(const Chunk& chunk, UniqueFd& fd) cons
   return absl::OkStatus();
 }
 
+absl::StatusOr<UniqueFd> LevelZeroDevice::ExportMemory(const Chunk& chunk) {
+  RETURN_IF_ERROR(CheckShares());
+  UniqueFd fd;
+  RETURN_IF_ERROR(ExportChunk(chunk, fd));
+  return fd;
+}
+
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::MapPeer(const UniqueFd& memory, uint64_t bytes) {
+  if (!virtual_memory_) return CannotMove();
+  auto chunk = ReserveAnywhere(bytes);
+  if (!chunk.ok()) return OfThisProcess(chunk.status());
+  if (absl::Status mapped = ReturnImported(**chunk, memory); !mapped.ok()) return OfThisProcess(mapped);
+  return chunk;
+}
+
+// Of our drivers only: whether another one maps imported memory shows too late, when a copy needs it.
+bool LevelZeroDevice::CanMap(const LevelZeroDevice& other) const {
+  ze_bool_t can = 0;
+  return driver_ == other.driver_ && functions_.write_value != nullptr && virtual_memory_ &&
+         other.virtual_memory_ && exports_ && other.exports_ &&
+         zeDeviceCanAccessPeer(device_, other.device_, &can) == ZE_RESULT_SUCCESS && can != 0;
+}
+
 absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunkAt(void* address, uint64_t bytes,
                                                                         UniqueFd& fd) {
   if (virtual_memory_) {

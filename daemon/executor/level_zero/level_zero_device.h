@@ -36,6 +36,10 @@ class LevelZeroDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<Chunk>> ReserveChunk(uint64_t bytes) override;
   Mover* mover() override { return mover_.get(); }  // null without SetWake
+  absl::StatusOr<UniqueFd> ExportMemory(const Chunk& chunk) override;
+  absl::StatusOr<std::unique_ptr<Chunk>> MapPeer(const UniqueFd& memory, uint64_t bytes) override;
+  // Whether MapPeer takes memory of `other`, another device of the same process.
+  bool CanMap(const LevelZeroDevice& other) const;
   absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) override;
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override;

@@ -204,6 +204,10 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channels&
     }));
   Answer description = Describe(device.properties(), static_cast<uint32_t>(devices.size()));
   description.moves = device.moves_chunks() ? 1 : 0;
+  for (size_t other = 0; other < devices.size(); ++other) {
+    if (devices[other].get() != &device && device.CanMap(*devices[other]))
+      description.peers |= uint64_t{1} << other;
+  }
   if (!started.ok()) {
     channels.memory.Respond(started, description);
     _exit(kExitFailed);

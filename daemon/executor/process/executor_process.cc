@@ -82,6 +82,7 @@ absl::Status ExecutorProcess::TakeDevice() {
   properties_.target = static_cast<kernels::Target>(answer.target);
   properties_.has_doubles = answer.has_doubles != 0;
   moves_chunks_ = answer.moves != 0;
+  properties_.peers = answer.peers;
   properties_.most_groups = answer.most_groups;
   return absl::OkStatus();
 }

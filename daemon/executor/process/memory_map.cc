@@ -89,6 +89,24 @@ absl::StatusOr<std::unique_ptr<Chunk>> MemoryMap::ReserveChunk(uint64_t bytes) {
   });
 }
 
+absl::StatusOr<std::unique_ptr<Chunk>> MemoryMap::MapPeer(const UniqueFd& memory, uint64_t bytes) {
+  UniqueFd fd(fcntl(memory.get(), F_DUPFD_CLOEXEC, 0));
+  if (!fd.valid()) return DescriptorError("fcntl(F_DUPFD_CLOEXEC)");
+  const Part part = {bytes, std::make_shared<UniqueFd>(std::move(fd)), Part::Kind::kChunk};
+  return AddChunk(bytes, [&](uint64_t address) -> absl::StatusOr<Part> {
+    RETURN_IF_ERROR(GiveHolders(address, part, nullptr));
+    return part;
+  });
+}
+
+absl::StatusOr<UniqueFd> MemoryMap::Export(const Chunk& chunk) const {
+  const std::shared_ptr<UniqueFd> memory = MemoryAt(reinterpret_cast<uint64_t>(chunk.address()));
+  if (memory == nullptr) return absl::FailedPreconditionError("the chunk's memory is away");
+  UniqueFd fd(fcntl(memory->get(), F_DUPFD_CLOEXEC, 0));
+  if (!fd.valid()) return DescriptorError("fcntl(F_DUPFD_CLOEXEC)");
+  return fd;
+}
+
 std::vector<SharedExecutor*> MemoryMap::Executors() const {
   std::vector<SharedExecutor*> executors;
   for (const MemoryHolder* const holder : holders_) executors.push_back(&holder->executors());

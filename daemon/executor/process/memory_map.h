@@ -62,6 +62,10 @@ class MemoryMap {
   // host memory is not.
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes);
   absl::StatusOr<std::unique_ptr<Chunk>> ReserveChunk(uint64_t bytes);
+  // Of another device; executors have it like a chunk of this one.
+  absl::StatusOr<std::unique_ptr<Chunk>> MapPeer(const UniqueFd& memory, uint64_t bytes);
+  // Returns an fd of the chunk's memory, which must be there.
+  absl::StatusOr<UniqueFd> Export(const Chunk& chunk) const;
   absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes);
   absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory);
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, Device::ImportDone done);

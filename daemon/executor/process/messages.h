@@ -130,6 +130,7 @@ struct Answer {
   uint32_t target;       // kernels::Target
   uint32_t has_doubles;  // 0 or 1
   uint32_t moves;        // 0 or 1: whether chunks can leave
+  uint64_t peers;        // bit d: it can map memory of device d of the back end
   kernels::GroupLimits most_groups;
   transport::DeviceRecord device;
   PeakRates peak;

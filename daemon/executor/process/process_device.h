@@ -51,6 +51,10 @@ class ProcessDevice final : public Device {
     return memory_->ReserveChunk(bytes);
   }
   Mover* mover() override { return mover_.get(); }
+  absl::StatusOr<UniqueFd> ExportMemory(const Chunk& chunk) override { return memory_->Export(chunk); }
+  absl::StatusOr<std::unique_ptr<Chunk>> MapPeer(const UniqueFd& memory, uint64_t bytes) override {
+    return memory_->MapPeer(memory, bytes);
+  }
   absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) override;
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override {

@@ -1,6 +1,7 @@
 #include "daemon/lane/testing/memory_device.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -28,6 +29,12 @@ class MappedChunk final : public executor::Chunk {
     XPUD_CHECK(mapped == address());
     return absl::OkStatus();
   }
+};
+
+// The memory of another device.
+class PeerChunk final : public executor::Chunk {
+ public:
+  PeerChunk(std::byte* address, uint64_t bytes) : Chunk(address, bytes) {}
 };
 
 class OwnMemory final : public executor::HostMemory {
@@ -158,6 +165,20 @@ absl::StatusOr<std::unique_ptr<executor::Chunk>> MemoryDevice::ReserveChunk(uint
   ASSIGN_OR_RETURN(auto chunk, AllocateChunk(bytes));
   static_cast<MappedChunk&>(*chunk).Leave().IgnoreError();
   return chunk;
+}
+
+absl::StatusOr<UniqueFd> MemoryDevice::ExportMemory(const executor::Chunk& chunk) {
+  UniqueFd fd(memfd_create("memory", MFD_CLOEXEC));
+  std::byte* const address = chunk.address();
+  XPUD_CHECK(pwrite(fd.get(), &address, sizeof(address), 0) == sizeof(address));
+  return fd;
+}
+
+absl::StatusOr<std::unique_ptr<executor::Chunk>> MemoryDevice::MapPeer(const UniqueFd& memory,
+                                                                       uint64_t bytes) {
+  std::byte* address = nullptr;
+  XPUD_CHECK(pread(memory.get(), &address, sizeof(address), 0) == sizeof(address));
+  return std::make_unique<PeerChunk>(address, bytes);
 }
 
 executor::Mover* MemoryDevice::mover() {

@@ -20,6 +20,9 @@ class MemoryDevice final : public executor::Device {
   explicit MemoryDevice(bool asynchronous, uint64_t total_memory);
 
   absl::StatusOr<std::unique_ptr<executor::Chunk>> AllocateChunk(uint64_t bytes) override;
+  // Among devices of this process: the fd says where the memory is.
+  absl::StatusOr<UniqueFd> ExportMemory(const executor::Chunk& chunk) override;
+  absl::StatusOr<std::unique_ptr<executor::Chunk>> MapPeer(const UniqueFd& memory, uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<executor::HostMemory>> AllocateHost(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<executor::HostMemory>> Import(const transport::SharedBytes& memory) override;
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override;

@@ -244,6 +244,16 @@ class Queue {
   absl::Status Copy(BufferHandle source, uint64_t source_offset, BufferHandle target, uint64_t target_offset,
                     uint64_t bytes) const;
 
+  // Copies bytes from a buffer of another device of the session to one of this device, after what was sent to
+  // `source_queue` and to this queue. Later commands of either device see it as done. Errors of commands that
+  // made the bytes are errors of this queue, too. Goes by way of host memory, and waits, if
+  // !CopiesDirectly(source_queue).
+  absl::Status CopyFrom(const Queue& source_queue, BufferHandle source, uint64_t source_offset,
+                        BufferHandle target, uint64_t target_offset, uint64_t bytes) const;
+  // Returns whether the daemon copies from that device to this one without the host: it is new enough and on
+  // this machine, and the device can reach the other's memory.
+  absl::StatusOr<bool> CopiesDirectly(const Queue& source_queue) const;
+
   absl::StatusOr<Event> Record(bool timing = false) const;
   absl::Status Wait(const Event& event) const;  // later commands wait for the event
   // For profiles: later commands are part of `name` (its first 120 bytes), until PopRange. Ranges nest.

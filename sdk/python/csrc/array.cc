@@ -222,6 +222,31 @@ PyObject* Download(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+// _copy_from(source): the elements of a dense array of another device. Returns False if that is of another
+// session: then they go by way of the host.
+PyObject* CopyFrom(PyObject* self, PyObject* source) {
+  if (Py_TYPE(source) != Py_TYPE(self)) {
+    PyErr_SetString(PyExc_TypeError, "the source of a copy must be an array");
+    return nullptr;
+  }
+  const ArrayView& there = ViewOf(source);
+  const ArrayView& here = ViewOf(self);
+  if (!here.dense || !there.dense || here.bytes() != there.bytes()) {
+    PyErr_SetString(PyExc_ValueError, "a copy needs two contiguous arrays of one size");
+    return nullptr;
+  }
+  if (here.storage->session != there.storage->session) Py_RETURN_FALSE;
+  const Place to(here), from(there);
+  if (!to.open || !from.open) return nullptr;
+  absl::Status status;
+  {
+    const Unlocked unlocked;
+    status = to.queue.CopyFrom(from.queue, from.handle, from.offset, to.handle, to.offset, here.bytes());
+  }
+  if (!status.ok()) return SetError(status);
+  Py_RETURN_TRUE;
+}
+
 // ---- properties
 
 PyObject* ArrayShape(PyObject* self, void* /*closure*/) { return TupleOf(ViewOf(self).shape.span()); }
@@ -274,9 +299,13 @@ PyObject* MakeBeside(PyObject* self, PyObject* args) {
 }
 
 PyMethodDef methods[] = {
-    {"_view", MakeView, METH_VARARGS, nullptr},     {"_cut", CutView, METH_O, nullptr},
-    {"_new", MakeBeside, METH_VARARGS, nullptr},    {"_upload", Upload, METH_VARARGS, nullptr},
-    {"_download", Download, METH_VARARGS, nullptr}, {nullptr, nullptr, 0, nullptr},
+    {"_view", MakeView, METH_VARARGS, nullptr},
+    {"_cut", CutView, METH_O, nullptr},
+    {"_new", MakeBeside, METH_VARARGS, nullptr},
+    {"_upload", Upload, METH_VARARGS, nullptr},
+    {"_download", Download, METH_VARARGS, nullptr},
+    {"_copy_from", CopyFrom, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
 };
 PyGetSetDef properties[] = {
     {"shape", ArrayShape, nullptr, "Sizes, outermost first: a tuple.", nullptr},

@@ -23,11 +23,13 @@ from daemon import Daemon, Gateway  # noqa: E402
 
 
 class WithDaemon(unittest.TestCase):
+    OPTIONS: tuple[str, ...] = ("--device", "cpu")
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="xpud-python-")
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        self.daemon = Daemon(BINARIES, self.folder / "log", "--device", "cpu")
+        self.daemon = Daemon(BINARIES, self.folder / "log", *self.OPTIONS)
         self.addCleanup(self.daemon.close)
 
     def connect(self, **options) -> xpud.Session:
@@ -55,6 +57,23 @@ class WithDaemon(unittest.TestCase):
             yield
         finally:
             os.kill(self.daemon.pid, signal.SIGCONT)
+
+
+class Devices(WithDaemon):
+    OPTIONS = ("--device", "cpu", "--test-devices", "2")
+
+    def test_arrays_go_from_one_to_the_other_without_the_host(self):
+        first, second = self.connect().devices
+        array = xpud.arange(1000, device=first).reshape(10, 100)
+        for moved, expected in ((array.to_device(second), array), (array.T.to_device(second), array.T)):
+            self.assertEqual(moved.device, second)
+            array + 1  # the source may be used and freed at once
+            self.assertEqual(moved.tolist(), expected.tolist())
+        self.assertEqual([int(device.get("peer_bytes", 0)) for device in self.daemon.status()["devices"]], [0, 2 * array.nbytes])
+        with self.assertRaisesRegex(TypeError, "must be an array"):
+            array._copy_from(3)
+        with self.assertRaisesRegex(ValueError, "of one size"):
+            array._copy_from(array[1:])
 
 
 class Sessions(WithDaemon):

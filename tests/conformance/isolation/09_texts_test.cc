@@ -145,7 +145,7 @@ std::vector<std::vector<std::byte>> WrongCommands() {
     wrong.push_back(PrepareKernel(id, {-1}, {0, 1}));
     wrong.push_back(BytesOf(ForgetKernel(id)));
   }
-  for (int kind = static_cast<int>(wire::CommandKind::kAttach) + 1; kind < 24; ++kind)
+  for (int kind = static_cast<int>(wire::CommandKind::kCopyFrom) + 1; kind < 26; ++kind)
     wrong.push_back(BytesOf(wire::NopCommand{{8, static_cast<wire::CommandKind>(kind), 0, 0}}));
   std::vector<std::byte> cut = RightCall(ops::RowOf("add.Tensor")).bytes();
   for (uint32_t size = 16; size < cut.size(); size += 8) {

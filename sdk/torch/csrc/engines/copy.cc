@@ -35,6 +35,17 @@ void CopyBytes(const at::Tensor& source, const at::Tensor& target) {
                    .Copy(from.buffer, from.offset, to.buffer, to.offset, target.nbytes()));
 }
 
+// As CopyBytes, between two devices.
+void CopyBytesBetween(const at::Tensor& source, const at::Tensor& target) {
+  Runtime& runtime = Runtime::Get();
+  if (runtime.is_null()) return;
+  const WaitScope scope;
+  const Place from = PlaceOf(source), to = PlaceOf(target);
+  ThrowIfError(runtime.current_queue(DeviceIndexOf(target))
+                   .CopyFrom(runtime.current_queue(DeviceIndexOf(source)), from.buffer, from.offset,
+                             to.buffer, to.offset, target.nbytes()));
+}
+
 // If `non_blocking` is true and `source` is pinned memory, `source` may be read after this returns.
 void Upload(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   Runtime& runtime = Runtime::Get();
@@ -177,6 +188,21 @@ void CopyOnDevice(const at::Tensor& source, const at::Tensor& target) {
   } else {
     CopyStrided(Reinterpret(source.expand(target.sizes())), Reinterpret(target));
   }
+}
+
+void CopyBetweenDevices(const at::Tensor& source, const at::Tensor& target) {
+  if (target.numel() == 0) return;
+  if (IsPlain(source) && IsPlain(target) && HasSameBytes(source, target))
+    return CopyBytesBetween(source, target);
+  const at::Tensor plain = Plain(source);
+  const bool converts = IsSupported(source.scalar_type()) && IsSupported(target.scalar_type());
+  const bool shrinks = converts && target.itemsize() < source.itemsize();
+  const at::Tensor dense = ContiguousAs(plain, shrinks ? target.scalar_type() : plain.scalar_type());
+  if (IsPlain(source) && IsPlain(target) && HasSameBytes(dense, target))
+    return CopyBytesBetween(dense, target);
+  const at::Tensor there = MakeEmpty(dense.sizes(), dense.scalar_type(), target.device());
+  CopyBytesBetween(dense, there);
+  CopyOnDevice(LikePending(there, source), target);
 }
 
 at::Tensor ContiguousAs(const at::Tensor& source, at::ScalarType type) {

@@ -16,6 +16,10 @@ inline at::Tensor Contiguous(const at::Tensor& source) {
 // Copies `source`, broadcast to the shape of `target`, into `target`. Both must be on one device.
 void CopyOnDevice(const at::Tensor& source, const at::Tensor& target);
 
+// Copies `source`, broadcast to the shape of `target`, which is on another device, into `target`. Conversion
+// runs on the device where fewer bytes have to go.
+void CopyBetweenDevices(const at::Tensor& source, const at::Tensor& target);
+
 // Sets all elements to `value`.
 void Fill(const at::Tensor& target, const at::Scalar& value);
 

@@ -36,7 +36,7 @@ at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& target, bool non_b
     if (!IsExactAlias(self, target)) at::assert_no_partial_overlap(target, self);
     CopyOnDevice(source, target);
   } else if (from_device && to_device) {
-    CopyFromHost(source.cpu(), target, false);
+    CopyBetweenDevices(source, target);
   } else if (from_device) {
     CopyToHost(source, target, non_blocking);
   } else {
