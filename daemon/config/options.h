@@ -12,6 +12,9 @@
 
 namespace xpud::config {
 
+// Whose memory with equal contents is there once.
+enum class Merge { kTenant, kOff };
+
 // A row of the file's `quotas`: the limit of one tenant's sessions together, on each device.
 struct TenantQuota {
   Tenant tenant;
@@ -39,6 +42,7 @@ struct Options {
   // for devices with memory of their own, nothing for those whose memory is the machine's.
   std::optional<uint64_t> move_out;
   uint32_t turn_limit_ms = 10'000;  // the longest turn of a tenant whose memory does not fit beside others'
+  Merge merge = Merge::kTenant;     // which equal memory is there once
   int user_clients = 768;           // connections per user
   std::string gateway_user;         // may set the tenant of a session; empty: only the daemon's user and root
   std::string operator_group;       // may use control.sock, besides the daemon's user and root

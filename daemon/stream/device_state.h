@@ -11,6 +11,7 @@
 #include "daemon/memory/pool.h"
 #include "daemon/memory/shared_memory.h"
 #include "daemon/stream/device_time.h"
+#include "daemon/stream/merger.h"
 #include "daemon/stream/prediction.h"
 #include "kernels/dispatch/kernel_library.h"
 
@@ -28,6 +29,7 @@ struct DeviceState {
     shared = std::make_unique<memory::SharedMemory>(*pool);
   }
   std::unique_ptr<kernels::KernelLibrary> library;
+  std::unique_ptr<Merger> merger;  // of `pool`; null: nothing is merged
   DeviceTime time;
   Slowness usual;             // of all sessions; see Prediction
   uint64_t in_flight_ns = 0;  // of all sessions; see DeviceWork
