@@ -5,10 +5,12 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -44,6 +46,7 @@ class TestComparer final : public stream::Comparer {
     return Start(a, b, bytes);
   }
   absl::StatusOr<std::optional<Result>> Poll() override {
+    if (!failure.ok()) return failure;
     if (holds) return std::nullopt;
     EXPECT_FALSE(memory::IsAccessForbidden(a_, bytes_)) << "it was freed meanwhile";
     Result result = {{}, took_ns};
@@ -60,6 +63,7 @@ class TestComparer final : public stream::Comparer {
     return result;
   }
 
+  absl::Status failure;
   bool holds = false;
   bool collides = false;             // all digests are equal
   uint64_t took_ns = 0;              // each piece
@@ -164,6 +168,9 @@ class MergerTest : public ::testing::Test {
     std::vector<unsigned char> Read(wire::Handle handle) {
       SendDownload(handle);
       Finish();
+      return Staged();
+    }
+    std::vector<unsigned char> Staged() {
       const std::byte* const begin = transport_->staging().data();
       std::vector<unsigned char> bytes(kBytes);
       std::memcpy(bytes.data(), begin, kBytes);
@@ -216,7 +223,9 @@ class MergerTest : public ::testing::Test {
     state_.Use(std::move(device), 0, std::move(moves));
     auto comparer = std::make_unique<TestComparer>();
     comparer_ = comparer.get();
-    state_.merger = std::make_unique<stream::Merger>(*state_.pool, std::move(comparer));
+    state_.merger = std::make_unique<stream::Merger>(
+        *state_.pool, std::move(comparer), [this](const absl::Status& trouble) { trouble_ = trouble; },
+        /*max_known=*/20);
   }
   // The lane goes on for so long, in steps of 0.1 ms.
   void Pass(uint64_t milliseconds = 20) {
@@ -239,6 +248,7 @@ class MergerTest : public ::testing::Test {
   MemoryDevice* device_;
   TestComparer* comparer_;
   bool may_start_ = true;
+  absl::Status trouble_;
   uint64_t now_ns_ = kSecond;
 };
 
@@ -363,12 +373,12 @@ TEST_F(MergerTest, AWriteWhileTheDeviceLooksDropsTheResult) {
 TEST_F(MergerTest, EqualDigestsOfOtherContentsCostAFewComparisonsOnly) {
   Program a(*this, 7);
   comparer_->collides = true;
-  for (int i = 0; i < 20; ++i) a.Loaded(i);
+  for (int i = 0; i < 19; ++i) a.Loaded(i);
   Pass(200);
   EXPECT_EQ(Memory().saved, 0u);
-  EXPECT_EQ(comparer_->digests, 20 * 2);
-  EXPECT_LE(comparer_->comparisons, 20 * stream::Merger::kMaxComparisons) << "one piece each shows it";
-  EXPECT_GT(comparer_->comparisons, 20);
+  EXPECT_EQ(comparer_->digests, 19 * 2);
+  EXPECT_LE(comparer_->comparisons, 19 * stream::Merger::kMaxComparisons) << "one piece each shows it";
+  EXPECT_GT(comparer_->comparisons, 19);
   Program b(*this, 7);
   const wire::Handle equal = b.Loaded(0);
   Pass();
@@ -500,6 +510,39 @@ TEST_F(MergerTest, TakesAHundredthOfTheTime) {
   EXPECT_LE(comparer_->digests, at_once + 11);
 }
 
+TEST_F(MergerTest, KnowsOnlySoManyBuffers) {
+  Program a(*this, 7);
+  std::vector<wire::Handle> loaded;
+  for (int i = 0; i < 30; ++i) loaded.push_back(a.Loaded(i));
+  Pass();
+  a.Loaded(19);
+  Pass();
+  EXPECT_EQ(Memory().saved, kBytes);
+  a.Loaded(25);
+  Pass();
+  EXPECT_EQ(Memory().saved, kBytes) << "it is not known";
+  for (int i = 0; i < 10; ++i) a.Free(loaded[static_cast<size_t>(i)]);
+  a.Loaded(50);
+  a.Loaded(50);
+  Pass();
+  EXPECT_EQ(Memory().saved, 2 * kBytes) << "what is gone makes room";
+}
+
+TEST_F(MergerTest, ADeviceThatCannotCompareEndsIt) {
+  Program a(*this, 7), b(*this, 7);
+  const wire::Handle of_a = a.Loaded(5);
+  b.Loaded(5);
+  Step(kMillisecond / 10);
+  ASSERT_TRUE(state_.merger->is_under_way());
+  comparer_->failure = absl::InternalError("lost");
+  Pass();
+  EXPECT_EQ(trouble_.message(), "lost");
+  EXPECT_FALSE(state_.merger->is_under_way());
+  a.Free(of_a);
+  EXPECT_EQ(Used(), kBytes) << "nothing is pinned";
+  EXPECT_EQ(state_.merger->due_ns(now_ns_), UINT64_MAX);
+}
+
 TEST_F(MergerTest, StartsNothingWhileOthersNeedTheDevice) {
   Program a(*this, 7), b(*this, 7);
   a.Loaded(5);
@@ -570,6 +613,71 @@ TEST_F(MergerOnASmallDeviceTest, WithoutRoomForTheCopyTheWriteIsSkippedAndTheCon
   b.Upload(of_b, 9, 0, 10);
   EXPECT_EQ(b.Read(of_b)[0], 9);
   EXPECT_EQ(b.Read(of_b)[10], 5);
+}
+
+// Two tenants of which only one has its memory on the device at a time.
+class MergerBeyondTheDeviceTest : public MergerTest {
+ protected:
+  void SetUp() override { Make(64 * kMiB, {.host_limit = 1024 * kMiB}); }
+  // Moves end, and what the host does in the background.
+  void Move(uint64_t milliseconds) {
+    for (uint64_t i = 0; i < 10 * milliseconds; ++i) {
+      Step(kMillisecond / 10);
+      device_->Poll();
+      state_.pool->residency().Poll(now_ns_);
+      if (state_.pool->residency().store().is_busy())
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  // Has the session run all that was sent, which may wait for memory.
+  void Await(Program& program) {
+    for (int i = 0; i < 20'000; ++i) {
+      program.Finish();
+      if (program.session().counters().commands_submitted == program.sequence()) return;
+      Move(1);
+    }
+    FAIL() << "it waits for ever";
+  }
+};
+
+TEST_F(MergerBeyondTheDeviceTest, MergedMemoryLeavesAndReturnsAndIsCopied) {
+  Program a(*this, 7), b(*this, 7), other(*this, 8);
+  std::vector<wire::Handle> of_a, of_b, of_other;
+  for (int i = 0; i < 6; ++i) {
+    of_a.push_back(a.Loaded(i));
+    of_b.push_back(b.Loaded(i));
+  }
+  Pass();
+  ASSERT_EQ(Memory(7).saved, 6 * kBytes);
+  Pass(2000);
+  // The other tenant fills the device, and the first one's memory leaves.
+  for (int i = 0; i < 28; ++i) {
+    of_other.push_back(other.Allocate());
+    other.SendUpload(of_other.back(), 100 + i, 0, kBytes);
+    Await(other);
+  }
+  Move(500);
+  ASSERT_GT(Memory(7).moved_out, 0u);
+  // Written while it is away: it comes, is copied, and both copies are right.
+  for (size_t i = 0; i < 6; ++i) {
+    b.SendUpload(of_b[i], 50, 10, 10);
+    Await(b);
+    ASSERT_TRUE(b.Error().ok()) << b.Error();
+  }
+  EXPECT_EQ(Memory(7).copied_at_write, 6 * kBytes);
+  const auto expect_right = [&](Program& program, wire::Handle handle, int value, bool written) {
+    program.SendDownload(handle);
+    Await(program);
+    const std::vector<unsigned char> bytes = program.Staged();
+    for (uint64_t at = 0; at < kBytes; ++at)
+      ASSERT_EQ(bytes[at], written && at >= 10 && at < 20 ? 50 : value) << at;
+  };
+  for (size_t i = 0; i < 6; ++i) {
+    expect_right(b, of_b[i], static_cast<int>(i), true);
+    expect_right(a, of_a[i], static_cast<int>(i), false);
+  }
+  for (size_t i = 0; i < of_other.size(); ++i)
+    expect_right(other, of_other[i], 100 + static_cast<int>(i), false);
 }
 
 TEST_F(MergerTest, MemoryGoesBackToTheDeviceOnceNothingMoreIsMerged) {

@@ -39,8 +39,11 @@ struct Merger::OfTenant {
 };
 
 Merger::Merger(Pool& pool, std::unique_ptr<Comparer> comparer,
-               std::function<void(const absl::Status&)> on_trouble)
-    : pool_(pool), comparer_(std::move(comparer)), on_trouble_(std::move(on_trouble)) {}
+               std::function<void(const absl::Status&)> on_trouble, size_t max_known)
+    : pool_(pool),
+      comparer_(std::move(comparer)),
+      on_trouble_(std::move(on_trouble)),
+      max_known_(max_known) {}
 
 Merger::~Merger() {
   if (job_) EndJob();
@@ -299,10 +302,10 @@ void Merger::DigestIsKnown() {
   Job& job = *job_;
   if (Find(job.subject) == nullptr) return EndJob();
   if (const auto earlier = known_.find(job.subject.id()); earlier != known_.end()) Forget(earlier);
-  if (known_.size() >= kMaxKnown) ForgetOutdated();
+  if (known_.size() >= max_known_) ForgetOutdated();
   const auto equals = by_digest_.try_emplace({job.tenant->tenant, job.bytes, job.digest}).first;
   job.equals = equals->second;
-  if (known_.size() < kMaxKnown) {
+  if (known_.size() < max_known_) {
     equals->second.push_back(job.subject.id());
     known_[job.subject.id()] = {job.subject.handle, job.subject.content, equals};
   } else if (equals->second.empty()) {

@@ -50,10 +50,11 @@ class Merger final : memory::User {
     ~Participant() = default;
   };
 
-  // `on_trouble`: the device cannot compare; nothing is merged any more.
+  // `on_trouble`: the device cannot compare; nothing is merged any more. `max_known`: see kMaxKnown.
   Merger(
       memory::Pool& pool, std::unique_ptr<Comparer> comparer,
-      std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {});
+      std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {},
+      size_t max_known = kMaxKnown);
   // REQUIRES: nothing is under way, or the device does nothing more.
   ~Merger();
   Merger(const Merger&) = delete;
@@ -148,6 +149,7 @@ class Merger final : memory::User {
   memory::Pool& pool_;
   const std::unique_ptr<Comparer> comparer_;
   const std::function<void(const absl::Status&)> on_trouble_;
+  const size_t max_known_;
   std::map<Tenant, std::unique_ptr<OfTenant>> tenants_;
   std::map<uint64_t, Member> members_;  // by session
   std::map<Id, Known> known_;

@@ -58,10 +58,12 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
       return Outcome::kDone;
     }
   }
+  bool parts = false;
   if (memory_.has_merged()) [[unlikely]] {
     const auto taken = TakeOwn(queue, command);
     if (!taken.ok()) return Refuse(queue, command, taken.status(), /*resolved=*/true);
     if (!*taken) return Outcome::kStalled;
+    parts = !memory_.partings().empty();
   }
   if (memory_.is_watched()) [[unlikely]] {
     const auto held = Hold(queue, command);
@@ -72,10 +74,10 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
       return Outcome::kStalled;
     }
   }
-  if (!memory_.partings().empty()) [[unlikely]]
+  if (parts) [[unlikely]]
     MoveOperands();
   RETURN_IF_ERROR(rerun_.Prepare(queue, checked_, command.sequence));
-  if (!memory_.partings().empty()) [[unlikely]] {
+  if (parts) [[unlikely]] {
     absl::Status parted = memory_.Part(queue, command.sequence);
     if (!parted.ok()) return Refuse(queue, command, parted, /*resolved=*/true);
   }
