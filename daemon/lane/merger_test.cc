@@ -550,6 +550,7 @@ TEST_F(MergerTest, StartsNothingWhileOthersNeedTheDevice) {
   may_start_ = false;
   Pass();
   EXPECT_EQ(comparer_->digests, 0);
+  EXPECT_GT(state_.merger->due_ns(now_ns_), now_ns_ + 50 * kMillisecond) << "the lane may sleep meanwhile";
   may_start_ = true;
   Pass();
   EXPECT_EQ(Memory().saved, kBytes);

@@ -490,7 +490,7 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Share(Bytes bytes, Queue& 
   if (!shared.MayIssue(session_->peer().tenant))
     return Answer(command.slots, wire::Answer::kTicketLimit, {memory::SharedMemory::kMaxTickets});
   if (buffer->own.is_merged) {
-    const auto parted = PartShared(*buffer, queue);
+    absl::StatusOr<Outcome> parted = PartShared(*buffer, queue);
     if (absl::IsResourceExhausted(parted.status())) return Answer(command.slots, wire::Answer::kNoMemory);
     if (!parted.ok() || *parted != Outcome::kDone) return parted;
   }

@@ -66,7 +66,9 @@ class Memory {
   // An upload has reached the end of the buffer.
   void Uploaded(wire::Handle handle, const handles::Buffer& buffer) {
     if (buffer.bytes < memory::Pool::kMinMergedBytes || state_.merger == nullptr) return;
-    if (uploads_.size() < kMaxUploads) uploads_.push_back(handle);
+    if (uploads_.size() == kMaxUploads) return;
+    uploads_.push_back(handle);
+    state_.merger->AddUpload();
   }
   // Of these, in their order, those that the Merger has not looked at.
   std::deque<wire::Handle>& uploads() { return uploads_; }

@@ -18,10 +18,12 @@ using memory::Pool;
 
 constexpr uint64_t kMillisecond = 1'000'000, kSecond = 1'000'000'000;
 constexpr uint64_t kNever = UINT64_MAX;
-constexpr uint64_t kRetryNs = kMillisecond;     // after the device could not take a piece
-constexpr uint64_t kLookNs = 5 * kMillisecond;  // between two looks at some buffers
-constexpr uint32_t kBuffersPerLook = 256;       // of one session: some 10 us
-constexpr uint64_t kQuietNs = kSecond;          // without a merge for so long: memory goes to the device
+constexpr uint64_t kRetryNs = kMillisecond;         // after the device could not take a piece
+constexpr uint64_t kPatienceNs = kSecond / 10;      // before a lane that sleeps tries again
+constexpr uint64_t kUploadsNs = kMillisecond / 50;  // between two looks for uploads that are complete
+constexpr uint64_t kLookNs = 5 * kMillisecond;      // between two looks at some buffers
+constexpr uint32_t kBuffersPerLook = 256;           // of one session: some 10 us
+constexpr uint64_t kQuietNs = kSecond;              // without a merge for so long: memory goes to the device
 
 // Depends on the order of the pieces. Not secret: the pieces' digests have a key.
 uint64_t Mix(uint64_t so_far, uint64_t piece) { return (std::rotl(so_far, 23) ^ piece) * 0x9e3779b97f4a7c15; }
@@ -67,6 +69,7 @@ void Merger::Remove(uint64_t id) {
   if (member == members_.end()) return;
   for (auto known = known_.lower_bound({id, 0}); known != known_.end() && known->first.first == id;)
     Forget(known++);
+  uploads_ -= member->second.session->memory().uploads().size();
   OfTenant& tenant = *member->second.tenant;
   members_.erase(member);
   Release(tenant);
@@ -80,13 +83,12 @@ void Merger::Release(OfTenant& tenant) {
 }
 
 uint64_t Merger::due_ns(uint64_t now_ns) const {
-  uint64_t due = kNever;
-  for (const auto& [tenant, of] : tenants_) due = std::min(due, of->trim_at_ns);
+  uint64_t due = trim_at_ns_;
   if (is_off_) return due;
-  const bool has_uploads = std::ranges::any_of(
-      members_, [](const auto& member) { return !member.second.session->memory().uploads().empty(); });
   const uint64_t starts_ns = now_ns + (time_ns_ > 0 ? 0 : static_cast<uint64_t>(1 - time_ns_));
-  if (job_ || has_uploads) due = std::min(due, std::max(starts_ns, retry_ns_));
+  // What it could not do at the last look, nothing that happens without waking the lane makes possible.
+  const uint64_t patience_ns = is_blocked_ ? kPatienceNs : 0;
+  if (job_ || uploads_ != 0) due = std::min(due, std::max(starts_ns, retry_ns_ + patience_ns));
   if (looking_at_) due = std::min(due, std::max(starts_ns, looked_ns_ + kLookNs));
   if (!noted_.empty()) due = std::min(due, noted_.front().ns + kIdleNs);
   if (has_new_contents_) due = std::min(due, (noted_.empty() ? polled_ns_ : noted_.back().ns) + kSecond);
@@ -108,8 +110,15 @@ void Merger::Poll(uint64_t now_ns, uint64_t last_content, absl::FunctionRef<bool
   }
   NoteContents(now_ns, last_content);
   if (time_ns_ <= 0 || now_ns < retry_ns_) return;
-  if (!job_ && !FindJob(now_ns)) return;
-  if (may_start()) StartPiece();
+  is_blocked_ = false;
+  if (!job_ && !FindJob(now_ns)) {
+    is_blocked_ = uploads_ != 0;
+    if (is_blocked_) retry_ns_ = now_ns + kUploadsNs;
+    return;
+  }
+  if (may_start()) return StartPiece();
+  is_blocked_ = true;
+  retry_ns_ = now_ns + kRetryNs;
 }
 
 // ---- what to look at
@@ -139,6 +148,7 @@ bool Merger::FindJob(uint64_t now_ns) { return FindUploaded() || FindIdle(now_ns
 // Sessions take turns. An upload that is not complete is looked at later; those after it are not complete
 // either.
 bool Merger::FindUploaded() {
+  if (uploads_ == 0) return false;
   auto member = members_.upper_bound(last_session_);
   for (size_t left = members_.size(); left > 0; --left, ++member) {
     if (member == members_.end()) member = members_.begin();
@@ -150,6 +160,7 @@ bool Merger::FindUploaded() {
       if (buffer != nullptr && !buffer->own.is_shared && session.memory().IsBeingWritten(*buffer)) break;
       if (session.is_stopped()) break;
       uploads.pop_front();
+      --uploads_;
       if (buffer == nullptr || !IsCandidate(session, *buffer) ||
           IsKnown({member->first, handle, buffer->own.content}))
         continue;
@@ -343,6 +354,7 @@ void Merger::Merge(uint64_t now_ns) {
     members_.at(job.other.session).session->memory().Merged(*kept, std::nullopt);
     members_.at(job.subject.session).session->memory().Merged(*buffer, former);
     job.tenant->trim_at_ns = now_ns + kQuietNs;
+    trim_at_ns_ = std::min(trim_at_ns_, job.tenant->trim_at_ns);
   }
   EndJob();
 }
@@ -365,10 +377,14 @@ void Merger::ForgetOutdated() {
 
 // Not earlier: programs that load a model soon need what others have given back.
 void Merger::Trim(uint64_t now_ns) {
+  if (now_ns < trim_at_ns_) return;
+  trim_at_ns_ = kNever;
   for (const auto& [tenant, of] : tenants_) {
-    if (now_ns < of->trim_at_ns) continue;
-    of->trim_at_ns = kNever;
-    pool_.Trim(tenant);
+    if (now_ns >= of->trim_at_ns) {
+      of->trim_at_ns = kNever;
+      pool_.Trim(tenant);
+    }
+    trim_at_ns_ = std::min(trim_at_ns_, of->trim_at_ns);
   }
 }
 

@@ -64,6 +64,9 @@ class Merger final : memory::User {
   void Add(uint64_t id, const Tenant& tenant, Participant& session);
   void Remove(uint64_t id);
 
+  // A session has one more upload to look at: see Memory::uploads.
+  void AddUpload() { ++uploads_; }
+
   // Goes on. `last_content`: of the last write on the device; see memory::Allocation. `may_start`: whether
   // the device has the time; asked before it gets work.
   void Poll(uint64_t now_ns, uint64_t last_content, absl::FunctionRef<bool()> may_start);
@@ -160,7 +163,10 @@ class Merger final : memory::User {
   int64_t time_ns_ = 0;  // of the clock, of which it may use a part
   uint64_t polled_ns_ = 0;
   uint64_t retry_ns_ = 0;
-  uint64_t last_session_ = 0;  // whose uploads were looked at last
+  uint64_t trim_at_ns_ = UINT64_MAX;  // the first of the tenants'
+  size_t uploads_ = 0;                // of all sessions, to look at
+  bool is_blocked_ = false;           // by commands, or by uploads that are not complete
+  uint64_t last_session_ = 0;         // whose uploads were looked at last
 
   // Looking for what nobody has written for a while. A buffer's content says when it was written.
   struct Noted {

@@ -102,8 +102,8 @@ class MergingTest : public ::testing::Test {
     if (std::getenv("XPUD_TEST_REMOTE") != nullptr)
       GTEST_SKIP() << "a gateway's sessions have no control socket";
   }
-  void Start(std::vector<std::string> arguments = {}) {
-    daemon_ = std::make_unique<DaemonProcess>(std::move(arguments));
+  void Start(const std::vector<std::string>& arguments = {}) {
+    daemon_ = std::make_unique<DaemonProcess>(arguments);
   }
   v1::TenantMemory Memory() const {
     const auto answer = control::Client::Connect(daemon_->socket())->ListMemory();
