@@ -1,7 +1,7 @@
 // The memory of one device: gives accounts blocks of their tenant's arena, as far as their credit and the
 // device allow. A tenant's blocks lie in chunks of its own, so no memory changes its tenant but by way of the
-// device, which gives out zeros. A tenant's chunks always cover the credit granted to it. REQUIRES: the
-// lane's thread.
+// device, which gives out zeros. A tenant's chunks always cover the credit granted to it, but for what
+// merged blocks save. REQUIRES: the lane's thread.
 #pragma once
 
 #include <algorithm>
