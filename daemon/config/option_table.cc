@@ -19,6 +19,7 @@ namespace {
 constexpr std::string_view kLevels[] = {"trace", "debug", "info", "warn", "error"};
 constexpr std::string_view kExecutors[] = {"auto", "thread", "process"};
 constexpr std::string_view kBatchExecutors[] = {"off", "auto", "on"};
+constexpr std::string_view kMerges[] = {"tenant", "off"};
 constexpr std::string_view kConfinements[] = {"on", "log", "off"};
 constexpr std::string_view kDevices[] = {"auto", "cpu", "gpu", "cuda", "intel"};
 constexpr uint64_t kMebibyte = uint64_t{1} << 20;
@@ -132,6 +133,11 @@ std::vector<OptionRow> MakeRows() {
                "longest time of a turn",
        .live = true,
        .type = Seconds(&Options::turn_limit_ms, 100, 600'000)},
+      {.name = "merge",
+       .value = "WHICH",
+       .help = "which equal contents of device memory are there once, and are copied when one of their users "
+               "writes them: tenant (of one tenant's programs), off (none)",
+       .type = Choice(&Options::merge, kMerges)},
       {.name = "user-clients",
        .value = "COUNT",
        .help = "how many clients of one user may be connected, of 1024 in total",

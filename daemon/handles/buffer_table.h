@@ -72,6 +72,8 @@ class BufferTable final : memory::PoisonList {
     Buffer& buffer = At(handle.id);
     return buffer.generation != handle.generation ? nullptr : &buffer;
   }
+  // Returns the slot of an id, which may be free; nullptr beyond those that were used.
+  Buffer* Slot(uint32_t id) { return id - 1 >= size_ ? nullptr : &At(id); }
   void Erase(Buffer& buffer) {
     buffer.generation = 0;
     --live_;

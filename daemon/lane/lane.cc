@@ -65,7 +65,7 @@ Lane::Lane(stream::DeviceState state, uint32_t index, session::Registry& registr
       turns_(epoll_.get(), policy_),
       profiles_(*state_.device, [this] { Wake(); }),
       stalls_(options_.stall_ns, index, registry.events()) {
-  state_.is_wanted = [this] { return IsWanted(); };
+  state_.is_wanted = [this] { return IsWanted(running_); };
   state_.peers->SetWake([this] { Wake(); });
   state_.pool->residency().SetClasses(
       [this](const Tenant& tenant) { return options_.grant_of(tenant).priority; });
@@ -265,6 +265,14 @@ void Lane::PollDevice() {
   }
   profiles_.Poll();
   NoteExecutors();
+  PollMerger();
+}
+
+// Where its work is the lane's own, it waits until nobody has any.
+void Lane::PollMerger() {
+  if (state_.merger == nullptr) return;
+  state_.merger->Poll(NowNs(), state_.last_content,
+                      [&] { return !properties_.synchronous || !IsWanted(nullptr); });
 }
 
 bool Lane::RunTasks() {
@@ -279,10 +287,10 @@ bool Lane::RunTasks() {
   return true;
 }
 
-bool Lane::IsWanted() const {
+bool Lane::IsWanted(const Turns::Turn* running) const {
   pollfd rung = {epoll_.get(), POLLIN, 0};
   return poll(&rung, 1, 0) != 0 || std::ranges::any_of(turns_.awake(), [&](const Turns::Turn& turn) {
-           return &turn != running_ && (turn.session->under_way() || turn.session->HasCommands());
+           return &turn != running && (turn.session->under_way() || turn.session->HasCommands());
          });
 }
 
@@ -353,7 +361,7 @@ bool Lane::RunSessions() {
 }
 
 Lane::Pending Lane::FindPending() const {
-  if (held_back_ || !ending_.empty() || profiles_.is_settling()) return Pending::kDevice;
+  if (held_back_ || !ending_.empty() || profiles_.is_settling() || MergerWorks()) return Pending::kDevice;
   Pending pending = Pending::kNothing;
   for (const Turns::Turn& turn : turns_.awake()) {
     if (!turn.session->under_way()) continue;
@@ -372,10 +380,10 @@ uint64_t Lane::MostSleepNs(Pending pending, uint64_t peer_pause_ns) const {
              })) {
     most = std::max(stalls_.period_ns(), uint64_t{100'000'000});
   }
-  if (const uint64_t due = std::min(policy_.DueNs(), state_.shared->due_ns()); due != UINT64_MAX) {
-    const uint64_t now = NowNs();
-    most = std::min(most, due - std::min(due, now));
-  }
+  const uint64_t now = NowNs();
+  uint64_t due = std::min(policy_.DueNs(), state_.shared->due_ns());
+  if (state_.merger != nullptr) due = std::min(due, state_.merger->due_ns(now));
+  if (due != UINT64_MAX) most = std::min(most, due - std::min(due, now));
   return most;
 }
 
@@ -399,6 +407,7 @@ void Lane::Main() {
   while (!stopping_.load(std::memory_order_relaxed)) {
     bool worked = RunTasks();
     if (++round % kRoundsPerPoll == 0) PollDevice();
+    if (MergerWorks()) PollMerger();
     worked |= RunSessions();
     if (!ending_.empty()) worked |= RunEnding();
     if (worked) {
@@ -433,8 +442,9 @@ void Lane::Main() {
   std::vector<uint64_t> open;
   turns_.ForEach([&](const DeviceSession& session) { open.push_back(session.id()); });
   for (const uint64_t session : open) Close(session, "the xpud daemon is ending");
+  if (state_.merger != nullptr) state_.merger->End();
   const auto until = Clock::now() + kMaxWaitAtEnd;
-  while (!ending_.empty() && Clock::now() < until) {
+  while ((!ending_.empty() || MergerWorks()) && Clock::now() < until) {
     PollDevice();
     RunEnding();
   }

@@ -110,6 +110,9 @@ class Lane {
   // Checks the device, and closes the sessions that took it down.
   void PollDevice();
   void NoteExecutors();
+  // Looks for buffers with equal contents.
+  void PollMerger();
+  bool MergerWorks() const { return state_.merger != nullptr && state_.merger->is_under_way(); }
   void CloseForFault(uint64_t session, const std::string& reason);
   // Keeps what is recorded of a session that ends.
   void Archive(session::DeviceSession& session, const std::string& reason, bool fault);
@@ -120,8 +123,8 @@ class Lane {
   void WatchStalls();
   // Names the other sessions that have work: "session 7 (train.py, uid:1000)".
   std::string OthersAtWork(const session::DeviceSession& session) const;
-  // Whether a task, an alarm, or another session's work waits while a session runs.
-  bool IsWanted() const;
+  // Whether a task, an alarm, or another session's work waits while a session runs; nullptr: none does.
+  bool IsWanted(const Turns::Turn* running) const;
   // Runs a slice of each session whose turn it is. Returns whether any command ran.
   bool RunSessions();
   // The session must not run now: `waits`, its tenant, whoever else does.

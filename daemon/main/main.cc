@@ -38,6 +38,8 @@
 #include "daemon/service/handed_sockets.h"
 #include "daemon/service/listener.h"
 #include "daemon/service/socket_file.h"
+#include "daemon/stream/device_comparer.h"
+#include "daemon/stream/merger.h"
 #include "daemon/telemetry/journal.h"
 #include "daemon/telemetry/log_ring.h"
 #include "daemon/telemetry/metrics.h"
@@ -189,6 +191,20 @@ absl::StatusOr<std::shared_ptr<const memory::MovedOutFile>> MakeMovedOutFile(con
   return file;
 }
 
+// Of the lowest class, unless that would have an executor process of its own.
+std::unique_ptr<stream::Merger> MakeMerger(const Options& options, const stream::DeviceState& state,
+                                           uint32_t index) {
+  const PriorityClass priority = options.batch_executor == executor::BatchExecutor::kOn
+                                     ? PriorityClass::kInteractive
+                                     : PriorityClass::kBatch;
+  return std::make_unique<stream::Merger>(
+      *state.pool, std::make_unique<stream::DeviceComparer>(*state.device, *state.library, priority),
+      [index](const absl::Status& trouble) {
+        spdlog::warn("merging_ended device={} error=\"{}\" note=\"equal memory is not merged any more\"",
+                     index, std::string(trouble.message()));
+      });
+}
+
 absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
     const Options& options, executor::DevicePlan plan, const Reloader& reloader,
     const std::string& cache_directory, executor::process::Spawner* spawner,
@@ -261,6 +277,7 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
                    std::string(trouble.message()));
     };
     state.Use(std::move(device), index, std::move(move));
+    if (options.merge != config::Merge::kOff) state.merger = MakeMerger(options, state, index);
     reloader.SetUp(state);
     states.push_back(std::move(state));
   }

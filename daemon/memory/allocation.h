@@ -1,6 +1,7 @@
 // Memory that a buffer names: a block, and what is known of its contents. A buffer is a handle of a session;
 // contents belong to the memory, whoever names it. Each allocation has one buffer, unless it is shared
-// (shared_memory.h). A value.
+// (shared_memory.h). The block of an allocation may be that of others, too, which have equal contents
+// (Pool::Merge). A value.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,8 @@ struct Allocation {
   uint8_t fault_queue : 7 = 0;
   bool listed : 1 = false;  // among those whose poison ends with the report of the error
   bool written = false;
-  bool is_shared = false;
+  bool is_shared : 1 = false;
+  bool is_merged : 1 = false;  // others may have the block: get one of its own before it is written
 
   Fault fault() const { return {cause, fault_queue}; }
   // Keeps earlier poison.

@@ -92,6 +92,13 @@ class Arena {
   // Of its tenant, since the daemon started.
   const MovedBytes& moved() const { return moved_; }
   MovedBytes& moved() { return moved_; }
+  // What blocks that were merged would take beyond what they take. See Pool::Merge.
+  uint64_t saved() const { return saved_; }
+  void Saves(int64_t more) { saved_ += static_cast<uint64_t>(more); }
+  // Bytes of merged blocks that were copied because one of their buffers was written, since the arena was
+  // made.
+  uint64_t copied_at_write() const { return copied_at_write_; }
+  void CopiedAtWrite(uint64_t bytes) { copied_at_write_ += bytes; }
   const Histogram& stalls() const { return stalls_; }
   Histogram& stalls() { return stalls_; }
   // Adds what the tenant did before.
@@ -117,6 +124,7 @@ class Arena {
   RangeAllocator ranges_;
   std::map<uint64_t, std::unique_ptr<Chunk>> chunks_;  // by address
   uint64_t chunk_bytes_ = 0, on_device_ = 0;
+  uint64_t saved_ = 0, copied_at_write_ = 0;
   std::vector<User*> users_;
   Watch watch_;
   MovedBytes moved_;

@@ -2,6 +2,7 @@
 // REQUIRES: the lane's thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -78,6 +79,15 @@ struct Chunk {
   void Missed(uint64_t command) {
     if (command < last_use + period / 2) period = 0;  // the program does something else now
     expected = command;
+  }
+  // `mark` of the user uses it.
+  void UsedBy(const User& user, const Mark& mark) {
+    const auto same = std::ranges::find_if(
+        uses, [&](const Use& use) { return use.user == &user && use.mark.queue == mark.queue; });
+    if (same == uses.end())
+      uses.push_back({&user, mark});
+    else
+      same->mark = mark;
   }
   // Forgets uses that have ended. Returns whether there are others.
   bool IsInUse() {

@@ -114,7 +114,9 @@ DeviceMemory Pool::Usage() const {
   usage.turn_ns = residency_.turn_ns();
   for (const auto& [tenant, arena] : arenas_) {
     TenantMemory& memory = usage.tenants.try_emplace(usage.tenants.end(), tenant)->second;
-    memory.holds = arena.used_bytes();
+    memory.holds = arena.used_bytes() + arena.saved();
+    memory.saved = arena.saved();
+    memory.copied_at_write = arena.copied_at_write();
     memory.on_device = arena.on_device();
     memory.moved_out = arena.chunk_bytes() - arena.on_device();
     memory.cached = arena.on_device() - std::min(arena.on_device(), arena.used_bytes());
@@ -140,7 +142,56 @@ absl::StatusOr<Block> Pool::Allocate(uint64_t bytes, Ledger::Account& account) {
 
 void Pool::Free(const Block& block) {
   ledger_.Release(*block.account, block.bytes);
-  block.account->arena->Free({reinterpret_cast<uint64_t>(block.address), block.bytes});
+  if (block.bytes >= kMinMergedBytes && !merged_.empty() && !DropMerged(block)) [[unlikely]]
+    return;
+  FreeRange(block);
+}
+
+bool Pool::DropMerged(const Block& block) {
+  const auto found = merged_.find(block.address);
+  if (found == merged_.end()) return true;
+  Merged& merged = found->second;
+  if (merged.blocks-- > 1) block.account->arena->Saves(-static_cast<int64_t>(block.bytes));
+  if (merged.blocks != 0 || merged.pins != 0) return false;
+  merged_.erase(found);
+  return true;
+}
+
+// Until its former block is freed, the account of `other` holds both.
+Block Pool::Merge(const Block& kept, Block& other) {
+  XPUD_CHECK(kept.account->arena == other.account->arena && kept.bytes == other.bytes);
+  XPUD_CHECK(kept.address != other.address && kept.bytes >= kMinMergedBytes);
+  if (const auto found = merged_.find(other.address); found != merged_.end())
+    XPUD_CHECK(found->second.blocks == 1);
+  ++merged_.try_emplace(kept.address).first->second.blocks;
+  kept.account->arena->Saves(static_cast<int64_t>(kept.bytes));
+  ledger_.Hold(*other.account, other.bytes);
+  // Born before everything else: no queue reuses it.
+  return std::exchange(other, Block{kept.address, other.bytes, other.account, {}});
+}
+
+bool Pool::EndMerge(const Block& block) {
+  const auto found = merged_.find(block.address);
+  if (found == merged_.end()) return true;
+  if (found->second.blocks != 1) return false;
+  if (found->second.pins == 0) merged_.erase(found);
+  return true;
+}
+
+void Pool::Pin(const Block& block) { ++merged_.try_emplace(block.address).first->second.pins; }
+
+void Pool::Unpin(const Block& block) {
+  const auto found = merged_.find(block.address);
+  XPUD_CHECK(found != merged_.end() && found->second.pins != 0);
+  if (--found->second.pins != 0 || found->second.blocks > 1) return;
+  const bool is_free = found->second.blocks == 0;
+  merged_.erase(found);
+  if (is_free) FreeRange(block);
+}
+
+void Pool::Trim(const Tenant& tenant) {
+  Arena& arena = arenas_.at(tenant);
+  arena.Trim(ReservedIn(arena, ledger_.tenants().at(tenant)));
 }
 
 }  // namespace xpud::memory

@@ -1,7 +1,7 @@
 // The memory of one device: gives accounts blocks of their tenant's arena, as far as their credit and the
 // device allow. A tenant's blocks lie in chunks of its own, so no memory changes its tenant but by way of the
-// device, which gives out zeros. A tenant's chunks always cover the credit granted to it. REQUIRES: the
-// lane's thread.
+// device, which gives out zeros. A tenant's chunks always cover the credit granted to it, but for what
+// merged blocks save. REQUIRES: the lane's thread.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "daemon/executor/api/device.h"
 #include "daemon/memory/arena.h"
@@ -38,6 +39,23 @@ class Pool {
   // device has no more memory.
   absl::StatusOr<Block> Allocate(uint64_t bytes, Ledger::Account& account);
   void Free(const Block& block);
+
+  // Blocks with equal contents become one, which all of them name from then on, and which nobody writes while
+  // several do. Each is charged as before, and freed by itself; the memory is free when the last one is. What
+  // that saves is not there for credit: an allocation within credit may fail on a full device.
+  static constexpr uint64_t kMinMergedBytes = 1 << 20;
+  // `other` gets the memory of `kept`. Returns its former block, which the caller frees. REQUIRES: the same
+  // tenant and size, of at least kMinMergedBytes, and equal contents; `other` alone has its memory.
+  Block Merge(const Block& kept, Block& other);
+  // Whether nobody else has the memory of a block that was merged. Then it is an ordinary one again.
+  bool EndMerge(const Block& block);
+  // The memory of a block stays where it is until Unpin, even if the block is freed. REQUIRES: the tenant has
+  // an account until then, and the block has kMinMergedBytes.
+  void Pin(const Block& block);
+  void Unpin(const Block& block);
+  // Returns completely free chunks of a tenant to the device. REQUIRES: it has an account.
+  void Trim(const Tenant& tenant);
+
   // Grants `more` bytes of credit to `account`, of which a block of `block` bytes will be allocated at once.
   // Returns OutOfMemory if the device lacks memory. The caller checks quotas.
   absl::Status GiveCredit(Ledger::Account& account, uint64_t more, uint64_t block);
@@ -68,6 +86,11 @@ class Pool {
   }
   // Returns completely free chunks of all tenants to the device.
   void Trim();
+  static void FreeRange(const Block& block) {
+    block.account->arena->Free({reinterpret_cast<uint64_t>(block.address), block.bytes});
+  }
+  // One that names `block` is freed. Returns whether its memory is free then.
+  bool DropMerged(const Block& block);
   // Adds a chunk with room for `bytes` to the account's arena, within the device's memory, or beyond it.
   enum class Limit { kDevice, kHost };
   absl::Status Grow(Ledger::Account& account, uint64_t bytes, Limit limit);
@@ -85,6 +108,12 @@ class Pool {
   Residency residency_;
   std::map<Tenant, Arena> arenas_;  // of tenants with accounts
   EndedTenants ended_;              // of those without
+  // Memory that several blocks have, or that is pinned: by address.
+  struct Merged {
+    uint64_t blocks = 1;
+    uint64_t pins = 0;
+  };
+  absl::flat_hash_map<std::byte*, Merged> merged_;
   uint64_t peak_ = 0;
 };
 

@@ -232,13 +232,7 @@ absl::StatusOr<bool> Residency::Hold(Arena& arena, const User& user, const Mark&
       chunk.Used(watch.commands);
       std::erase(watch.wanted, &chunk);
       chunk.last_use_ns = now_ns_;
-      const auto same = std::ranges::find_if(chunk.uses, [&](const Chunk::Use& use) {
-        return use.user == &user && use.mark.queue == mark.queue;
-      });
-      if (same == chunk.uses.end())
-        chunk.uses.push_back({&user, mark});
-      else
-        same->mark = mark;
+      chunk.UsedBy(user, mark);
     }
     return true;
   }
@@ -247,6 +241,19 @@ absl::StatusOr<bool> Residency::Hold(Arena& arena, const User& user, const Mark&
   RETURN_IF_ERROR(CheckFits(arena, operands));
   Want(arena, missing);
   return false;
+}
+
+bool Residency::HoldIfThere(Arena& arena, const User& user, const Mark& mark,
+                            std::span<const std::byte* const> addresses) {
+  const auto chunk_of = [&](const std::byte* address) -> Chunk& {
+    return arena.ChunkOf(reinterpret_cast<uint64_t>(address));
+  };
+  const auto is_there = [&](const std::byte* address) {
+    return chunk_of(address).place == Chunk::Place::kDevice;
+  };
+  if (arena.watch().is_suspended || !std::ranges::all_of(addresses, is_there)) return false;
+  for (const std::byte* const address : addresses) chunk_of(address).UsedBy(user, mark);
+  return true;
 }
 
 // What one command lacks is wanted as a whole, beside what others want, or not yet.

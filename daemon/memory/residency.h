@@ -81,6 +81,10 @@ class Residency {
   // REQUIRES: arena.is_watched(), and blocks of the arena have them.
   absl::StatusOr<bool> Hold(Arena& arena, const User& user, const Mark& mark,
                             std::span<const Operand> operands);
+  // Whether all of these are on the device. Then they stay until `mark` has completed. Unlike Hold, brings
+  // nothing, and is not a use that says when the next one will be. REQUIRES: as Hold; nothing is written.
+  static bool HoldIfThere(Arena& arena, const User& user, const Mark& mark,
+                          std::span<const std::byte* const> addresses);
   // A command that waits will use this, so many commands after the next one. A hint.
   void Expect(Arena& arena, const std::byte* address, uint64_t commands_ahead);
 

@@ -71,9 +71,11 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
       copies_(state, *transport_, access_, buffers_, memories_, errors_, memory_, *rerun_, counters_, lends_,
               borrows_) {
   buffers_.ExplainCauses([this](uint32_t cause) { return errors_.ErrorOf(cause); });
+  if (state_.merger != nullptr) state_.merger->Add(session_->id(), session_->peer().tenant, *this);
 }
 
 DeviceSession::~DeviceSession() {
+  if (state_.merger != nullptr) state_.merger->Remove(session_->id());
   ops_.Drop();
   if (abandoned_) {
     const absl::Status error =
@@ -354,7 +356,7 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::RunCommand(const wire::Com
     case CommandKind::kPrepareKernel:
       return PrepareKernel(bytes);
     case CommandKind::kShare:
-      return Share(bytes);
+      return Share(bytes, queue);
     case CommandKind::kAttach:
       return Attach(bytes);
     case CommandKind::kLend:
@@ -428,8 +430,9 @@ bool DeviceSession::HasCompleted(const memory::Mark& mark) const {
   if (!queues_.IsOpen(mark.queue)) return true;
   const stream::Completion& completion = *queues_[mark.queue].completion;
   if (completion.completed() >= mark.sequence) return true;
-  const bool is_stopped = ops_.stopped() != nullptr && mark.sequence == command_.sequence;
-  return completion.submitted() < mark.sequence && !is_stopped;
+  const bool has_begun = (ops_.stopped() != nullptr && mark.sequence == command_.sequence) ||
+                         memory_.has_copied_for(mark.sequence);
+  return completion.submitted() < mark.sequence && !has_begun;
 }
 
 std::vector<memory::Mark> DeviceSession::Unfinished() {
@@ -438,7 +441,9 @@ std::vector<memory::Mark> DeviceSession::Unfinished() {
     const Queue* const queue = queues_.Find(id);
     if (queue == nullptr) continue;
     const stream::Completion& completion = *queue->completion;
-    if (queue == ops_.stopped())
+    const bool has_copies = id == current_queue_ && command_.sequence > completion.submitted() &&
+                            memory_.has_copied_for(command_.sequence);
+    if (queue == ops_.stopped() || has_copies)
       marks.push_back({id, command_.sequence});
     else if (completion.completed() < completion.submitted())
       marks.push_back({id, completion.submitted()});
@@ -485,7 +490,27 @@ void DeviceSession::LookAhead() {
   }
 }
 
-absl::StatusOr<DeviceSession::Outcome> DeviceSession::Share(Bytes bytes) {
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::PartShared(Buffer& buffer, Queue& queue) {
+  ASSIGN_OR_RETURN(const bool awaits, memory_.AwaitsCopy(buffer, queue));
+  if (awaits) return Stalls(records::Stall::kQueue);
+  absl::Status taken = memory_.TakeOwn(queue, command_.sequence, buffer, /*fills=*/false);
+  if (absl::IsUnavailable(taken)) return Stalls(records::Stall::kMemory);
+  RETURN_IF_ERROR(taken);
+  if (memory_.partings().empty()) return Outcome::kDone;
+  if (memory_.is_watched()) {
+    const memory::Residency::Operand blocks[] = {{buffer.own.block.address, /*writes=*/false},
+                                                 {memory_.partings().front().own.address, /*writes=*/true}};
+    const auto held = memory_.Hold(queue, command_.sequence, blocks);
+    if (!held.ok() || !*held) memory_.ForgetPartings(queue, command_.sequence);
+    if (!held.ok()) return held.status();
+    if (!*held) return Stalls(records::Stall::kMovedOut);
+  }
+  buffer.queues |= uint64_t{1} << queue.id;
+  RETURN_IF_ERROR(memory_.Part(queue, command_.sequence));
+  return Outcome::kDone;
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::Share(Bytes bytes, Queue& queue) {
   wire::ShareCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   RETURN_IF_ERROR(CheckSlots(command.slots));
@@ -497,18 +522,25 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Share(Bytes bytes) {
   memory::SharedMemory& shared = *state_.shared;
   if (!shared.MayIssue(session_->peer().tenant))
     return Answer(command.slots, wire::Answer::kTicketLimit, {memory::SharedMemory::kMaxTickets});
+  if (buffer->own.is_merged) {
+    absl::StatusOr<Outcome> parted = PartShared(*buffer, queue);
+    if (absl::IsResourceExhausted(parted.status())) return Answer(command.slots, wire::Answer::kNoMemory);
+    if (!parted.ok() || *parted != Outcome::kDone) return parted;
+  }
   RETURN_IF_ERROR(Announce());  // the other session waits for what is in flight
   if (!buffer->own.is_shared) {
     const memory::Block block = buffer->own.block;
     buffers_.Share(*buffer, shared.Share(session_->peer().tenant, buffer->own, buffer->bytes));
     memory_.Shared(block);
-    queues_.ForEach(buffer->queues, [&](Queue& queue) { queue.completion->BecameShared(*buffer); });
+    queues_.ForEach(buffer->queues, [&](Queue& used) { used.completion->BecameShared(*buffer); });
   }
   std::vector<memory::SharedMemory::Mark> marks;
-  queues_.ForEach(buffer->queues, [&](Queue& queue) {
-    const stream::Completion& completion = *queue.completion;
-    if (completion.completed() < completion.submitted()) marks.push_back({queue.id, completion.submitted()});
+  queues_.ForEach(buffer->queues, [&](Queue& used) {
+    const stream::Completion& completion = *used.completion;
+    if (completion.completed() < completion.submitted()) marks.push_back({used.id, completion.submitted()});
   });
+  // The copy to its own block belongs to this command.
+  if (memory_.has_copied_for(command_.sequence)) marks.push_back({queue.id, command_.sequence});
   memory::SharedAllocation& memory = *buffer->own.block.shared;
   const memory::SharedMemory::Ticket ticket = shared.Issue(memory, session_->id(), *this, std::move(marks));
   return Answer(command.slots, wire::Answer::kDone, {ticket[0], ticket[1], memory.id});

@@ -37,7 +37,7 @@
 
 namespace xpud::session {
 
-class DeviceSession final : memory::SharedMemory::Sender, memory::User {
+class DeviceSession final : memory::SharedMemory::Sender, memory::User, stream::Merger::Participant {
  public:
   // Opens `device` for the session, and makes its queue 0. `priority`: of its queues on the device.
   static absl::StatusOr<std::unique_ptr<DeviceSession>> Create(
@@ -164,7 +164,7 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User {
   absl::StatusOr<Outcome> Allocate(Bytes bytes, stream::Queue& queue);
   absl::StatusOr<Outcome> Free(Bytes bytes);
   absl::StatusOr<Outcome> Reserve(Bytes bytes);
-  absl::StatusOr<Outcome> Share(Bytes bytes);
+  absl::StatusOr<Outcome> Share(Bytes bytes, stream::Queue& queue);
   absl::StatusOr<Outcome> Attach(Bytes bytes);
   // Writes an answer to a command's slots. Returns kDone.
   Outcome Answer(const uint32_t (&slots)[wire::kAnswerSlots], wire::Answer answer,
@@ -173,6 +173,12 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User {
   bool HasCompleted(const memory::Mark& mark) const override;
   std::vector<memory::Mark> Unfinished() override;
   bool IsAtWork() const override { return !reader_.empty() || announcer_.IsUnderWay(); }
+  // For Merger.
+  stream::Memory& memory() override { return memory_; }
+  handles::BufferTable& buffers() override { return buffers_; }
+  bool is_stopped() const override { return ops_.stopped() != nullptr; }
+  // Gives a buffer that is to be shared a block of its own, if it is merged. Returns kDone, or kStalled.
+  absl::StatusOr<Outcome> PartShared(handles::Buffer& buffer, stream::Queue& queue);
   // What the next commands use, as far as they were taken: memory that has left the device comes in time.
   void LookAhead();
   absl::Status AwaitMemory();

@@ -74,18 +74,52 @@ void CopyStream::Finish(const absl::Status& status, Buffer* source, Buffer* targ
   target->MarkWritten(command.sequence, ++state_.last_content);
 }
 
-absl::StatusOr<bool> CopyStream::Hold(const Buffer* source, const Buffer* target, const Queue& queue,
+absl::StatusOr<bool> CopyStream::Hold(const Buffer* source, Buffer* target, bool fills, Queue& queue,
                                       Command& command) {
+  if (memory_.has_merged()) [[unlikely]] {
+    ASSIGN_OR_RETURN(const bool taken, TakeOwn(source, target, fills, queue, command));
+    if (!taken) return false;
+  }
   if (!memory_.is_watched()) [[likely]]
     return true;
-  memory::Residency::Operand blocks[2];
+  memory::Residency::Operand blocks[3];
   size_t count = 0;
-  for (const Buffer* const buffer : {source, target}) {
+  for (const Buffer* const buffer :
+       {static_cast<const Buffer*>(source), static_cast<const Buffer*>(target)}) {
     if (buffer != nullptr) blocks[count++] = {buffer->allocation().block.address, buffer == target};
   }
+  for (const Memory::Parting& parting : memory_.partings())
+    blocks[count++] = {parting.own.address, /*writes=*/true};
   const auto held = memory_.Hold(queue, command.sequence, {blocks, count});
+  if (!held.ok() || !*held) memory_.ForgetPartings(queue, command.sequence);
   if (held.ok() && !*held) command.stall = records::Stall::kMovedOut;
   return held;
+}
+
+absl::StatusOr<bool> CopyStream::TakeOwn(const Buffer* source, Buffer* target, bool fills, Queue& queue,
+                                         Command& command) {
+  for (const Buffer* const buffer : {source, static_cast<const Buffer*>(target)}) {
+    if (buffer == nullptr) continue;
+    ASSIGN_OR_RETURN(const bool awaits, memory_.AwaitsCopy(*buffer, queue));
+    if (!awaits) continue;
+    command.stall = records::Stall::kQueue;
+    return false;
+  }
+  if (target == nullptr) return true;
+  absl::Status taken = memory_.TakeOwn(queue, command.sequence, *target, fills);
+  if (taken.ok()) return true;
+  if (!absl::IsUnavailable(taken)) return taken;
+  command.stall = records::Stall::kMemory;
+  return false;
+}
+
+absl::Status CopyStream::PrepareWrite(Buffer& target, Queue& queue, const Command& command) {
+  absl::Status prepared = rerun_.PrepareWrite(queue, target);
+  if (memory_.partings().empty()) [[likely]]
+    return prepared;
+  if (prepared.ok()) return memory_.Part(queue, command.sequence);
+  memory_.ForgetPartings(queue, command.sequence);
+  return prepared;
 }
 
 absl::StatusOr<Outcome> CopyStream::UploadTo(wire::Handle handle, uint64_t offset, uint64_t bytes,
@@ -96,14 +130,16 @@ absl::StatusOr<Outcome> CopyStream::UploadTo(wire::Handle handle, uint64_t offse
   if (WritesLent(target, bytes, command)) return Outcome::kStalled;
   absl::Status status = target.status();
   if (status.ok()) {
-    const auto held = Hold(nullptr, buffer, queue, command);
+    const auto held = Hold(nullptr, buffer, /*fills=*/bytes == buffer->bytes, queue, command);
     if (held.ok() && !*held) return Outcome::kStalled;
     status = held.status();
   }
-  if (status.ok()) status = rerun_.PrepareWrite(queue, *buffer);
-  if (status.ok()) status = append(*target);
+  if (status.ok()) status = PrepareWrite(*buffer, queue, command);
+  if (status.ok()) status = append(buffer->allocation().block.address + offset);
   if (status.ok()) counters_.uploaded_bytes += bytes;
   Finish(status, nullptr, buffer, bytes, Completion::Way::kHost, queue, command);
+  // An upload in pieces ends here.
+  if (status.ok() && offset + bytes == buffer->bytes) memory_.Uploaded(handle, *buffer);
   return Outcome::kDone;
 }
 
@@ -134,7 +170,7 @@ absl::StatusOr<Outcome> CopyStream::Download(std::span<const std::byte> bytes, Q
   const auto source = PartOf(buffer, download.offset, download.bytes, queue, command);
   absl::Status status = source.status();
   if (status.ok()) {
-    const auto held = Hold(buffer, nullptr, queue, command);
+    const auto held = Hold(buffer, nullptr, /*fills=*/false, queue, command);
     if (held.ok() && !*held) return Outcome::kStalled;
     status = held.status();
   }
@@ -160,12 +196,16 @@ absl::StatusOr<Outcome> CopyStream::Copy(std::span<const std::byte> bytes, Queue
                         copy.target_offset < copy.source_offset + copy.bytes;
   if (status.ok() && overlaps) status = absl::InvalidArgumentError("a copy's source and target overlap");
   if (status.ok()) {
-    const auto held = Hold(source_buffer, target_buffer, queue, command);
+    const auto held =
+        Hold(source_buffer, target_buffer, /*fills=*/copy.bytes == target_buffer->bytes, queue, command);
     if (held.ok() && !*held) return Outcome::kStalled;
     status = held.status();
   }
-  if (status.ok()) status = rerun_.PrepareWrite(queue, *target_buffer);
-  if (status.ok()) status = queue.device->Copy(*target, *source, copy.bytes);
+  if (status.ok()) status = PrepareWrite(*target_buffer, queue, command);
+  if (status.ok()) {
+    std::byte* const written = target_buffer->allocation().block.address + copy.target_offset;
+    status = queue.device->Copy(written, *source, copy.bytes);
+  }
   if (status.ok()) source_buffer->last_read = command.sequence;
   Finish(status, source_buffer, target_buffer, copy.bytes, Completion::Way::kWithin, queue, command);
   return Outcome::kDone;
@@ -206,7 +246,7 @@ absl::StatusOr<Outcome> CopyStream::Lend(std::span<const std::byte> bytes, Queue
   absl::Status error = allocation.poison == Poison::kNone ? absl::OkStatus() : ErrorOf(allocation);
   memory::Chunk* chunk = nullptr;
   if (error.ok()) {
-    const auto held = Hold(source, nullptr, queue, command);
+    const auto held = Hold(source, nullptr, /*fills=*/false, queue, command);
     if (held.ok() && !*held) return Outcome::kStalled;
     const auto exported = held.ok() ? memory_.Export(allocation.block) : held.status();
     if (exported.ok()) chunk = *exported;
@@ -222,12 +262,6 @@ absl::StatusOr<Outcome> CopyStream::Lend(std::span<const std::byte> bytes, Queue
   source->last_read = command.sequence;
   if (chunk != nullptr) queue.completion->Lent(command.sequence, *source, lent->contents);
   return Outcome::kDone;
-}
-
-absl::Status CopyStream::CopyLoan(const handles::Loan& loan, std::byte* target, const Buffer& buffer,
-                                  const std::byte* mapped, Queue& queue) {
-  RETURN_IF_ERROR(rerun_.PrepareWrite(queue, buffer));
-  return queue.device->Copy(target, mapped + loan.offset(), loan.bytes());
 }
 
 absl::StatusOr<Outcome> CopyStream::CopyFrom(const wire::CopyFromCommand& copy, uint32_t source, Queue& queue,
@@ -253,23 +287,31 @@ absl::StatusOr<Outcome> CopyStream::CopyFrom(const wire::CopyFromCommand& copy, 
   absl::Status status = loan->error();
   status.Update(target.status());
   if (status.ok()) {
-    const auto held = Hold(nullptr, buffer, queue, command);
+    const auto held = Hold(nullptr, buffer, /*fills=*/copy.bytes == buffer->bytes, queue, command);
     if (held.ok() && !*held) return Outcome::kStalled;
     status = held.status();
   }
   const std::byte* mapped = nullptr;
   if (status.ok()) {
     const auto map = state_.peers->Map(loan->memory());
+    if (!map.ok()) memory_.ForgetPartings(queue, command.sequence);
     command.stall = records::Stall::kMemory;
     if (absl::IsUnavailable(map.status())) return Outcome::kStalled;  // the executor is being replaced
     status = map.status();
     if (map.ok()) mapped = *map;
   }
   command.stall = records::Stall::kPeer;
-  if (!loans.Borrow(*loan)) return Outcome::kStalled;  // the session ends
+  if (!loans.Borrow(*loan)) {
+    memory_.ForgetPartings(queue, command.sequence);
+    return Outcome::kStalled;  // the session ends
+  }
   borrows_.Add(loan, {queue.id, command.sequence});
   command.takes_long = true;  // the source's memory is not free before
-  if (status.ok()) status = CopyLoan(*loan, *target, *buffer, mapped, queue);
+  if (status.ok()) status = PrepareWrite(*buffer, queue, command);
+  if (status.ok()) {
+    std::byte* const written = buffer->allocation().block.address + copy.offset;
+    status = queue.device->Copy(written, mapped + loan->offset(), loan->bytes());
+  }
   if (status.ok()) state_.peer_bytes += copy.bytes;
   Finish(status, nullptr, buffer, copy.bytes, Completion::Way::kPeer, queue, command);
   return Outcome::kDone;

@@ -55,16 +55,20 @@ class CopyStream {
   // `append` has the device copy to the address that it is given.
   absl::StatusOr<Outcome> UploadTo(wire::Handle target, uint64_t offset, uint64_t bytes, Queue& queue,
                                    Command& command, absl::FunctionRef<absl::Status(std::byte*)> append);
-  // Copies what was lent to the address of this device.
-  absl::Status CopyLoan(const handles::Loan& loan, std::byte* target, const handles::Buffer& buffer,
-                        const std::byte* mapped, Queue& queue);
   // Whether a copy would write what another device copies. Then it has to wait.
   bool WritesLent(const absl::StatusOr<std::byte*>& target, uint64_t bytes, Command& command) const;
   // The error of poison, as another device gets it.
   absl::Status ErrorOf(const memory::Allocation& poisoned) const;
-  // Whether what a copy uses is on the device: `source` or `target` may be null. Then it stays there.
-  absl::StatusOr<bool> Hold(const handles::Buffer* source, const handles::Buffer* target, const Queue& queue,
+  // Whether what a copy uses is on the device, and a block for `target` alone was taken if others have its
+  // block, too: see Memory::TakeOwn. `source` or `target` may be null. Then it stays there. `fills`: the copy
+  // writes every byte of the target.
+  absl::StatusOr<bool> Hold(const handles::Buffer* source, handles::Buffer* target, bool fills, Queue& queue,
                             Command& command);
+  // Of merged memory, for Hold.
+  absl::StatusOr<bool> TakeOwn(const handles::Buffer* source, handles::Buffer* target, bool fills,
+                               Queue& queue, Command& command);
+  // Ensures that `target` may be written: what is under way may run again, and nobody else has its block.
+  absl::Status PrepareWrite(handles::Buffer& target, Queue& queue, const Command& command);
   // Returns the part of a buffer that a copy names.
   static absl::StatusOr<std::byte*> PartOf(handles::Buffer* buffer, uint64_t offset, uint64_t bytes,
                                            const Queue& queue, Command& command);

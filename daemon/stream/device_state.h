@@ -12,6 +12,7 @@
 #include "daemon/memory/pool.h"
 #include "daemon/memory/shared_memory.h"
 #include "daemon/stream/device_time.h"
+#include "daemon/stream/merger.h"
 #include "daemon/stream/prediction.h"
 #include "kernels/dispatch/kernel_library.h"
 
@@ -31,6 +32,7 @@ struct DeviceState {
     peers = std::make_unique<memory::PeerMaps>(*device);
   }
   std::unique_ptr<kernels::KernelLibrary> library;
+  std::unique_ptr<Merger> merger;  // of `pool`; null: nothing is merged
   DeviceTime time;
   Slowness usual;             // of all sessions; see Prediction
   uint64_t in_flight_ns = 0;  // of all sessions; see DeviceWork

@@ -36,6 +36,7 @@ Memory::Memory(DeviceState& state, uint32_t device, const Tenant& tenant, memory
 }
 
 Memory::~Memory() {
+  for (const Parting& parting : partings_) state_.pool->Free(parting.own);
   for (const Deferred& entry : deferred_) Release(entry);
   account_.arena->RemoveUser(user_);
   state_.pool->Close(account_);
@@ -162,6 +163,11 @@ void Memory::Free(const handles::Buffer& buffer) {
     return Defer({{}, block.shared, nullptr, buffer.last_write, queues, {}});
   }
   Charge(-static_cast<int64_t>(block.bytes));
+  if (buffer.own.is_merged) [[unlikely]] {
+    CountMerged(-static_cast<int64_t>(block.bytes));
+    // Not to Retire: the queue must not get it for its next buffer, while others read it.
+    if (queues != 0) return Defer({block, nullptr, nullptr, 0, queues, {}});
+  }
   if (queues == 0 && !is_lent) return state_.pool->Free(block);
   if (is_lent || !std::has_single_bit(queues)) return Defer({block, nullptr, nullptr, 0, queues, {}});
   Completion& completion = *queues_[static_cast<uint32_t>(std::countr_zero(queues))].completion;
@@ -172,9 +178,98 @@ void Memory::Defer(uint64_t queues, std::shared_ptr<handles::DeviceHostMemories:
   Defer({{}, nullptr, std::move(host), 0, queues, {}});
 }
 
-void Memory::Defer(Deferred entry) {
-  queues_.ForEach(entry.queues, [&](Queue& queue) { entry.marks[queue.id] = queue.completion->submitted(); });
+void Memory::Defer(Deferred entry, const Queue* queue, uint64_t sequence) {
+  queues_.ForEach(entry.queues, [&](Queue& each) { entry.marks[each.id] = each.completion->submitted(); });
+  if (queue != nullptr) entry.marks[queue->id] = sequence;
   deferred_.push_back(std::move(entry));
+}
+
+bool Memory::IsSettled(const handles::Buffer& buffer) {
+  return buffer.own.block.address != nullptr && buffer.own.written && !buffer.own.is_shared &&
+         buffer.own.poison == memory::Poison::kNone && !IsBeingWritten(buffer);
+}
+
+void Memory::Merged(handles::Buffer& buffer, const std::optional<memory::Block>& former) {
+  if (!buffer.own.is_merged) CountMerged(static_cast<int64_t>(buffer.own.block.bytes));
+  buffer.own.is_merged = true;
+  if (!former) return;
+  const uint64_t queues = buffer.queues & queues_.open();
+  const bool is_lent = !lends_.empty() && lends_.IsLent(former->address, former->bytes);
+  if (is_lent || IsUnfinished(queues, UINT64_MAX))
+    Defer({*former, nullptr, nullptr, 0, queues, {}});
+  else
+    state_.pool->Free(*former);
+}
+
+void Memory::CountMerged(int64_t bytes) {
+  merged_bytes_ += static_cast<uint64_t>(bytes);
+  has_merged_ = merged_bytes_ != 0 || !copying_.empty();
+}
+
+bool Memory::HasEnded(const Copying& copying) const {
+  return !queues_.IsOpen(copying.queue) || queues_[copying.queue].completion->completed() >= copying.sequence;
+}
+
+absl::StatusOr<bool> Memory::AwaitsCopy(const handles::Buffer& buffer, const Queue& queue) {
+  for (const Copying& copying : copying_) {
+    if (copying.buffer != &buffer || copying.queue == queue.id || HasEnded(copying)) continue;
+    RETURN_IF_ERROR(announcer_.Announce());
+    if (!HasEnded(copying)) return true;
+  }
+  return false;
+}
+
+absl::Status Memory::TakeOwn(Queue& queue, uint64_t sequence, handles::Buffer& buffer, bool fills) {
+  if (!buffer.own.is_merged) return absl::OkStatus();
+  if (state_.pool->EndMerge(buffer.own.block)) {
+    buffer.own.is_merged = false;
+    CountMerged(-static_cast<int64_t>(buffer.own.block.bytes));
+    return absl::OkStatus();
+  }
+  const auto is_it = [&](const Parting& parting) { return parting.buffer == &buffer; };
+  if (std::ranges::any_of(partings_, is_it)) return absl::OkStatus();
+  absl::StatusOr<memory::Block> own = Take(queue, sequence, buffer.own.block.bytes);
+  if (!own.ok()) {
+    ForgetPartings(queue, sequence);
+    return own.status();
+  }
+  partings_.push_back({&buffer, *own, !fills});
+  return absl::OkStatus();
+}
+
+void Memory::ForgetPartings(Queue& queue, uint64_t sequence) {
+  for (const Parting& parting : partings_) queue.completion->Retire(parting.own, sequence);
+  partings_.clear();
+}
+
+// The memory of the former blocks stays as it is until the copies have ended, so these may run again. What is
+// known of the last commands that used a buffer stays, too: an update of it is one in place.
+absl::Status Memory::Part(Queue& queue, uint64_t sequence) {
+  if (partings_.empty()) [[likely]]
+    return absl::OkStatus();
+  copied_for_ = sequence;
+  for (const Parting& parting : partings_) {
+    if (!parting.copies) continue;
+    const memory::Block& former = parting.buffer->own.block;
+    absl::Status copied = queue.device->Copy(parting.own.address, former.address, parting.buffer->bytes);
+    if (!copied.ok()) {
+      ForgetPartings(queue, sequence);
+      return copied;
+    }
+  }
+  for (const auto& [buffer, own, copies] : partings_) {
+    buffer->own.is_merged = false;
+    buffer->own.written &= copies;  // else nothing is in its block, should the command fail
+    const uint64_t queues = (buffer->queues & queues_.open()) | uint64_t{1} << queue.id;
+    Defer({std::exchange(buffer->own.block, own), nullptr, nullptr, 0, queues, {}}, &queue, sequence);
+    if (copies) {
+      copying_.push_back({buffer, queue.id, sequence});
+      account_.arena->CopiedAtWrite(own.bytes);
+    }
+    CountMerged(-static_cast<int64_t>(own.bytes));
+  }
+  partings_.clear();
+  return absl::OkStatus();
 }
 
 void Memory::Release(const Deferred& entry) {
@@ -194,6 +289,7 @@ void Memory::ReleaseDeferred() {
     Release(entry);
     return true;
   });
+  if (std::erase_if(copying_, [&](const Copying& copying) { return HasEnded(copying); }) != 0) CountMerged(0);
 }
 
 absl::StatusOr<std::optional<MemoryShortage>> Memory::Credit(uint64_t wanted) {
@@ -210,9 +306,11 @@ absl::StatusOr<std::optional<MemoryShortage>> Memory::Credit(uint64_t wanted) {
     pool.ledger().Reclaim();  // the tenant's other sessions may have credit that they do not use
     if (auto shortage = pool.ledger().ShortOf(account_, more)) return shortage;
   }
-  // Somewhat more, so that a session that grows asks seldom.
-  const uint64_t ahead = std::min(pool.ledger().Room(account_),
-                                  more + std::clamp(wanted / kAheadPart, kMinAheadBytes, kMaxAheadBytes));
+  // Somewhat more, so that a session that grows asks seldom. What is merged does not count: the memory of
+  // many that load the same would be this credit.
+  const uint64_t part = (wanted - std::min(wanted, merged_bytes_)) / kAheadPart;
+  const uint64_t ahead =
+      std::min(pool.ledger().Room(account_), more + std::clamp(part, kMinAheadBytes, kMaxAheadBytes));
   if (pool.HasSpare(ahead, account_) && pool.GiveCredit(account_, ahead, block).ok()) return std::nullopt;
   absl::Status given = pool.GiveCredit(account_, more, block);
   if (given.ok()) return std::nullopt;

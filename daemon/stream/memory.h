@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -57,6 +58,48 @@ class Memory {
   // Frees a buffer's block, or its reference to shared memory, once the queues that used it have completed
   // their commands, and nothing of it is lent.
   void Free(const handles::Buffer& buffer);
+
+  // Memory that is merged (memory::Pool::Merge), and copied before one of its buffers is written.
+  // Whether the device may still write the buffer.
+  bool IsBeingWritten(const handles::Buffer& buffer) {
+    return IsUnfinished(buffer.queues & queues_.open(), buffer.last_write);
+  }
+  // Whether what a buffer of the session's own holds is complete, and usable.
+  bool IsSettled(const handles::Buffer& buffer);
+  // An upload has reached the end of the buffer.
+  void Uploaded(wire::Handle handle, const handles::Buffer& buffer) {
+    if (buffer.bytes < memory::Pool::kMinMergedBytes || state_.merger == nullptr) return;
+    if (uploads_.size() == kMaxUploads) return;
+    uploads_.push_back(handle);
+    state_.merger->AddUpload();
+  }
+  // Of these, in their order, those that the Merger has not looked at.
+  std::deque<wire::Handle>& uploads() { return uploads_; }
+  // The buffer's block is that of others too. `former`: the block that it had; nullopt: still has. It is
+  // freed once the queues that used the buffer have completed their commands.
+  void Merged(handles::Buffer& buffer, const std::optional<memory::Block>& former);
+  // Whether a command must ask for what it uses and writes, with these functions, before it does.
+  bool has_merged() const { return has_merged_; }
+  // Whether the buffer's block is being copied in another queue, as far as is known; then the command waits
+  // for that. Ensures that the copy is reported.
+  absl::StatusOr<bool> AwaitsCopy(const handles::Buffer& buffer, const Queue& queue);
+  // A buffer that command `sequence` writes gets a block of its own, if others have it too. Returns as
+  // Allocate; then none has got one for the command. What follows is Part or Forget. `fills`: the command
+  // writes every byte.
+  absl::Status TakeOwn(Queue& queue, uint64_t sequence, handles::Buffer& buffer, bool fills);
+  struct Parting {
+    handles::Buffer* buffer;
+    memory::Block own;
+    bool copies;
+  };
+  std::span<const Parting> partings() const { return partings_; }
+  // Appends the copies to the blocks that were taken, which are the buffers' from then on.
+  absl::Status Part(Queue& queue, uint64_t sequence);
+  // The command does not write now: returns the blocks that were taken.
+  void ForgetPartings(Queue& queue, uint64_t sequence);
+  // Whether copies for command `sequence` were appended, which has not been submitted yet.
+  bool has_copied_for(uint64_t sequence) const { return copied_for_ == sequence; }
+
   // The session shares memory that it had allocated: it is not charged for the block any more.
   void Shared(const memory::Block& block);
   // The session gets a buffer of shared memory, and its reference. Returns the limit if that exceeds its own
@@ -88,6 +131,12 @@ class Memory {
   uint64_t peak_bytes() const { return peak_; }
 
  private:
+  // A copy of merged memory to a buffer's own block. Other queues use the buffer once it has ended.
+  struct Copying {
+    const handles::Buffer* buffer;
+    uint32_t queue;
+    uint64_t sequence;
+  };
   // A block, shared memory or a host memory that several queues used.
   struct Deferred {
     memory::Block block;
@@ -98,9 +147,14 @@ class Memory {
     std::array<uint64_t, wire::kMaxQueues> marks;  // sequences
   };
 
-  void Defer(Deferred entry);
+  // `sequence`: of the command of `queue` that is being run and uses it, too; 0: none does.
+  void Defer(Deferred entry, const Queue* queue = nullptr, uint64_t sequence = 0);
   void Release(const Deferred& entry);
   bool IsLent(const Deferred& entry) const;
+  // Whether copies to the buffer's own block have ended.
+  bool HasEnded(const Copying& copying) const;
+  // The session's buffers that are merged have so many bytes more.
+  void CountMerged(int64_t bytes);
   // Whether one of the queues has not completed command `sequence`, as far as is known.
   bool IsUnfinished(uint64_t queues, uint64_t sequence);
   void Charge(int64_t bytes);
@@ -118,6 +172,13 @@ class Memory {
   memory::Ledger::Account& account_;
   uint64_t holds_since_ns_ = 0;  // a command waits for memory that left; 0: none does
   std::vector<Deferred> deferred_;
+  static constexpr size_t kMaxUploads = 4096;
+  std::deque<wire::Handle> uploads_;
+  uint64_t merged_bytes_ = 0;  // of the session's buffers that are merged
+  std::vector<Parting> partings_;
+  std::vector<Copying> copying_;
+  bool has_merged_ = false;  // there are any, or copies
+  uint64_t copied_for_ = 0;  // the last command for which copies were appended
   uint64_t allocated_ = 0, peak_ = 0;
   bool idle_ = true;
 };

@@ -62,15 +62,29 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
       return Outcome::kDone;
     }
   }
+  bool parts = false;
+  if (memory_.has_merged()) [[unlikely]] {
+    const auto taken = TakeOwn(queue, command);
+    if (!taken.ok()) return Refuse(queue, command, taken.status(), /*resolved=*/true);
+    if (!*taken) return Outcome::kStalled;
+    parts = !memory_.partings().empty();
+  }
   if (memory_.is_watched()) [[unlikely]] {
     const auto held = Hold(queue, command);
+    if (!held.ok() || !*held) memory_.ForgetPartings(queue, command.sequence);
     if (!held.ok()) return Refuse(queue, command, held.status(), /*resolved=*/true);
     if (!*held) {
       command.stall = records::Stall::kMovedOut;
       return Outcome::kStalled;
     }
   }
+  if (parts) [[unlikely]]
+    MoveOperands();
   RETURN_IF_ERROR(rerun_.Prepare(queue, checked_, command.sequence));
+  if (parts) [[unlikely]] {
+    absl::Status parted = memory_.Part(queue, command.sequence);
+    if (!parted.ok()) return Refuse(queue, command, parted, /*resolved=*/true);
+  }
   return Launch(queue, command);
 }
 
@@ -84,6 +98,35 @@ bool OpStream::WritesLent() const {
   return false;
 }
 
+absl::StatusOr<bool> OpStream::TakeOwn(Queue& queue, Command& command) {
+  for (uint32_t i = 0; i < checked_.count(); ++i) {
+    if (checked_.buffers[i] == nullptr) continue;
+    ASSIGN_OR_RETURN(const bool awaits, memory_.AwaitsCopy(*checked_.buffers[i], queue));
+    if (!awaits) continue;
+    command.stall = records::Stall::kQueue;
+    return false;
+  }
+  for (uint32_t i = 0; i < checked_.outputs; ++i) {
+    if (checked_.buffers[i] == nullptr) continue;
+    absl::Status taken = memory_.TakeOwn(queue, command.sequence, *checked_.buffers[i], /*fills=*/false);
+    if (taken.ok()) continue;
+    if (!absl::IsUnavailable(taken)) return taken;
+    command.stall = records::Stall::kMemory;
+    return false;
+  }
+  return true;
+}
+
+void OpStream::MoveOperands() {
+  for (const Memory::Parting& parting : memory_.partings()) {
+    const ptrdiff_t by = parting.own.address - parting.buffer->own.block.address;
+    for (uint32_t i = 0; i < checked_.count(); ++i) {
+      if (checked_.buffers[i] != parting.buffer) continue;
+      checked_.operands[i].data = static_cast<std::byte*>(checked_.operands[i].data) + by;
+    }
+  }
+}
+
 absl::StatusOr<bool> OpStream::Hold(const Queue& queue, const Command& command) {
   held_.clear();
   for (uint32_t i = 0; i < checked_.count(); ++i) {
@@ -91,6 +134,8 @@ absl::StatusOr<bool> OpStream::Hold(const Queue& queue, const Command& command) 
     const memory::Block& block = checked_.buffers[i]->allocation().block;
     if (block.address != nullptr) held_.push_back({block.address, i < checked_.outputs});
   }
+  for (const Memory::Parting& parting : memory_.partings())
+    held_.push_back({parting.own.address, /*writes=*/true});
   return memory_.Hold(queue, command.sequence, held_);
 }
 

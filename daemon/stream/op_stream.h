@@ -42,6 +42,11 @@ class OpStream {
   absl::StatusOr<Outcome> Launch(Queue& queue, Command& command);
   // Whether it would write what another device copies.
   bool WritesLent() const;
+  // Gives outputs blocks of their own where others have theirs, too: see Memory::TakeOwn. Returns whether the
+  // op may go on.
+  absl::StatusOr<bool> TakeOwn(Queue& queue, Command& command);
+  // The operands are in the blocks that were taken.
+  void MoveOperands();
   // Whether what it uses is on the device. Then it stays there until the op is done.
   absl::StatusOr<bool> Hold(const Queue& queue, const Command& command);
   // Plans the op and submits its launches.

@@ -1,5 +1,9 @@
 // Reductions of several tensors beside plain loops, in every loop order.
 #include <cmath>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/testing/device_test_fixture.h"
@@ -113,6 +117,70 @@ TEST_F(JointReduceTest, SumsWeightedByAnotherInput) {
     for (int64_t i = 0; i < 6; ++i) want_p += a.At(n * 6 + i) * c.At(i), want_q += b.At(n * 6 + i) * c.At(i);
     EXPECT_EQ(p.At(n), want_p);
     EXPECT_EQ(q.At(n), want_q);
+  }
+}
+
+// Arithmetic wraps around, so any cut of the elements gives the same bits.
+TEST_F(JointReduceTest, DigestsAreThoseOfTheirFormulaAndDependOnKeyAndPosition) {
+  const auto as_signed = [](uint64_t value) { return static_cast<int64_t>(value); };
+  for (const int64_t n : {1, 5, 1000, 131072, 1000003}) {
+    TestTensor a(DType::kInt64, {n}), low(DType::kInt64, {1}), high(DType::kInt64, {1});
+    std::vector<uint64_t> values(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) {
+      values[static_cast<size_t>(i)] = random_();
+      a.Set(i, static_cast<Exact>(as_signed(values[static_cast<size_t>(i)])));
+    }
+    const auto digest = [&](uint64_t key) {
+      const Operand outs[] = {low.operand(), high.operand()}, ins[] = {a.operand()};
+      const ops::Number number = ops::Number::Integer(as_signed(key));
+      const OpCall call{.row = &ops::RowOf("xpud::digest"),
+                        .compute = DType::kInt64,
+                        .outputs = outs,
+                        .inputs = ins,
+                        .attributes = {&number, 1}};
+      const absl::Status status = device_.Run(*library_, call);
+      EXPECT_TRUE(status.ok()) << status;
+      return std::pair{static_cast<int64_t>(low.At(0)), static_cast<int64_t>(high.At(0))};
+    };
+    const uint64_t key = random_();
+    uint64_t p = 0, q = 0;
+    for (uint64_t k = 0; k < values.size(); ++k) {
+      const uint64_t first = (values[k] ^ (k + key) * 8530766624414626169u) * 7337363642784220325u;
+      const uint64_t second = (values[k] + (k ^ key) * 7886979992578002847u) * 5028067176167664991u;
+      p += first ^ (first >> 32 & 0xffffffff);
+      q += second ^ (second >> 29 & 0x7ffffffff);
+    }
+    const auto found = digest(key);
+    EXPECT_EQ(found, std::pair(as_signed(p), as_signed(q))) << n;
+    EXPECT_NE(digest(key + 1).first, found.first) << "of another key";
+    if (n == 1) continue;
+    const Exact first = a.At(0);
+    a.Set(0, a.At(n - 1));
+    a.Set(n - 1, first);
+    EXPECT_NE(digest(key).first, found.first) << "of the same values in another order";
+    EXPECT_NE(digest(key).second, found.second);
+  }
+}
+
+TEST_F(JointReduceTest, DifferencesAreCountedBitForBit) {
+  for (const int64_t n : {1, 1000, 131072, 1000003}) {
+    TestTensor a(DType::kInt64, {n}), b(DType::kInt64, {n}), out(DType::kInt64, {1});
+    for (int64_t i = 0; i < n; ++i) {
+      const auto value = static_cast<Exact>(static_cast<int64_t>(random_()));
+      a.Set(i, value);
+      b.Set(i, value);
+    }
+    const auto differences = [&] {
+      const absl::Status status =
+          Run(ops::RowOf("xpud::differences"), DType::kInt64, {out.operand()}, {a.operand(), b.operand()});
+      EXPECT_TRUE(status.ok()) << status;
+      return out.At(0);
+    };
+    EXPECT_EQ(differences(), 0);
+    b.Set(n - 1, static_cast<Exact>(static_cast<int64_t>(b.At(n - 1)) ^ 1));
+    EXPECT_EQ(differences(), 1);
+    b.Set(0, static_cast<Exact>(static_cast<int64_t>(b.At(0)) ^ std::numeric_limits<int64_t>::min()));
+    EXPECT_EQ(differences(), n == 1 ? 1 : 2);
   }
 }
 

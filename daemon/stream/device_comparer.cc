@@ -1,0 +1,135 @@
+#include "daemon/stream/device_comparer.h"
+
+#include <sys/random.h>
+
+#include <atomic>
+#include <vector>
+
+#include "proto/base/check.h"
+#include "proto/base/clock.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::stream {
+namespace {
+
+using executor::MemoryUse;
+using kernels::Operand;
+
+// Short on any device, so that other work is not held up: tens of microseconds on a GPU.
+constexpr uint64_t kGpuPiece = 64 << 20, kCpuPiece = 1 << 20;
+constexpr uint64_t kWorkspaceAt = 256, kWorkspaceBytes = 64 << 10;  // after the Report
+
+uint64_t RandomKey() {
+  uint64_t key;
+  XPUD_CHECK(getrandom(&key, sizeof(key), 0) == sizeof(key));
+  return key;
+}
+
+Operand Integers(const void* memory, uint64_t count) {
+  Operand operand;
+  operand.data = const_cast<void*>(memory);
+  operand.dtype = ops::DType::kInt64;
+  operand.rank = 1;
+  operand.sizes[0] = static_cast<int64_t>(count);
+  operand.strides[0] = 1;
+  return operand;
+}
+
+}  // namespace
+
+struct DeviceComparer::Report {
+  uint64_t done;  // the last piece that was done
+  uint64_t began_ns, ended_ns;
+  uint64_t results[2];
+  uint64_t unused_error;
+};
+
+DeviceComparer::DeviceComparer(executor::Device& device, kernels::KernelLibrary& library,
+                               PriorityClass priority)
+    : device_(device),
+      library_(library),
+      priority_(priority),
+      key_(RandomKey()),
+      piece_bytes_(device.properties().kind == "gpu" ? kGpuPiece : kCpuPiece) {
+  static_assert(sizeof(Report) <= kWorkspaceAt);
+}
+
+DeviceComparer::~DeviceComparer() = default;
+
+absl::Status DeviceComparer::Prepare() {
+  if (memory_ == nullptr) {
+    ASSIGN_OR_RETURN(memory_, device_.AllocateHost(kWorkspaceAt + kWorkspaceBytes));
+  }
+  if (queue_ != nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(queue_, device_.CreateQueue(priority_, /*owner=*/0));
+  queue_->Watch(&reinterpret_cast<Report*>(memory_->address())->done);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> DeviceComparer::StartDigest(const std::byte* memory, uint64_t bytes) {
+  static const ops::Row& row = ops::RowOf("xpud::digest");
+  RETURN_IF_ERROR(Prepare());
+  Report* const report = memory_->OnDevice(reinterpret_cast<Report*>(memory_->address()));
+  const Operand outputs[] = {Integers(&report->results[0], 1), Integers(&report->results[1], 1)};
+  const Operand inputs[] = {Integers(memory, bytes / sizeof(uint64_t))};
+  const ops::Number key = ops::Number::Integer(static_cast<int64_t>(key_));
+  kernels::OpCall call = {.row = &row, .outputs = outputs, .inputs = inputs, .attributes = {&key, 1}};
+  return Start(call);
+}
+
+absl::StatusOr<bool> DeviceComparer::StartCompare(const std::byte* a, const std::byte* b, uint64_t bytes) {
+  static const ops::Row& row = ops::RowOf("xpud::differences");
+  RETURN_IF_ERROR(Prepare());
+  Report* const report = memory_->OnDevice(reinterpret_cast<Report*>(memory_->address()));
+  const Operand outputs[] = {Integers(&report->results[0], 1)};
+  const Operand inputs[] = {Integers(a, bytes / sizeof(uint64_t)), Integers(b, bytes / sizeof(uint64_t))};
+  kernels::OpCall call = {.row = &row, .outputs = outputs, .inputs = inputs, .attributes = {}};
+  return Start(call);
+}
+
+absl::StatusOr<bool> DeviceComparer::Start(kernels::OpCall& call) {
+  if (!queue_->ready()) return false;
+  auto* const report = reinterpret_cast<Report*>(memory_->address());
+  call.compute = ops::DType::kInt64;
+  call.error_word = &memory_->OnDevice(report)->unused_error;
+  const auto workspace = [&](size_t bytes) -> absl::StatusOr<void*> {
+    if (bytes > kWorkspaceBytes) return absl::ResourceExhaustedError("a digest's workspace is too large");
+    return memory_->OnDevice(memory_->address() + kWorkspaceAt);
+  };
+  ASSIGN_OR_RETURN(const kernels::Readiness ready, library_.Plan(call, workspace, launches_));
+  if (ready != kernels::Readiness::kReady) return false;
+  std::vector<MemoryUse> uses;
+  for (const Operand& input : call.inputs) {
+    uses.push_back({reinterpret_cast<uint64_t>(input.data),
+                    static_cast<uint64_t>(input.numel()) * sizeof(uint64_t), MemoryUse::Kind::kRead});
+  }
+  report->results[0] = report->results[1] = 0;
+  const uint64_t began = NowNs();
+  RETURN_IF_ERROR(Append(uses));
+  if (device_.properties().synchronous) {
+    report->began_ns = began;
+    report->ended_ns = NowNs();
+  }
+  return true;
+}
+
+absl::Status DeviceComparer::Append(std::span<const MemoryUse> uses) {
+  Report* const report = memory_->OnDevice(reinterpret_cast<Report*>(memory_->address()));
+  const bool timed = !device_.properties().synchronous;
+  if (timed) RETURN_IF_ERROR(queue_->WriteTimestamp(&report->began_ns));
+  RETURN_IF_ERROR(queue_->Launch(launches_, uses));
+  if (timed) RETURN_IF_ERROR(queue_->WriteTimestamp(&report->ended_ns));
+  return queue_->WriteValue(&report->done, ++sequence_);
+}
+
+absl::StatusOr<std::optional<Comparer::Result>> DeviceComparer::Poll() {
+  auto* const report = reinterpret_cast<Report*>(memory_->address());
+  const uint64_t done = std::atomic_ref<uint64_t>(report->done).load(std::memory_order_acquire);
+  if (queue_->HasTrouble()) [[unlikely]]
+    RETURN_IF_ERROR(queue_->TakeTrouble().error);
+  if (done != sequence_) return std::nullopt;
+  queue_->Completed(done);
+  return Result{{report->results[0], report->results[1]}, report->ended_ns - report->began_ns};
+}
+
+}  // namespace xpud::stream
