@@ -489,6 +489,7 @@ TEST_P(Peers, CopiesSurviveLostExecutors) {
   done = true;
   killer.join();
   EXPECT_EQ(wrong, 0);
+  EXPECT_GT(daemon_->StatusOf("executors_replaced"), 0);
 }
 
 std::string NameOf(const ::testing::TestParamInfo<Flags>& info) {
