@@ -190,6 +190,40 @@ TEST_P(Peers, SourceMayBeFreedAtOnce) {
   EXPECT_TRUE(queue(0).Synchronize().ok());
 }
 
+// A source that is one piece of memory with another program's, and a target that is, too.
+TEST_P(Peers, CopyToAndFromMergedMemory) {
+  if (IsRemote()) GTEST_SKIP() << "a gateway's sessions have no control socket";
+  constexpr uint64_t kBytes = 2 * kMiB;
+  const auto control = control::Client::Connect(daemon_->socket());
+  const auto are_merged = [&] {
+    const auto memory = control->ListMemory();
+    if (!memory.ok()) return false;
+    uint64_t saved = 0;
+    for (const v1::TenantMemory& tenant : memory->tenants()) saved += tenant.saved_bytes();
+    return saved == 2 * kBytes;
+  };
+  const auto others = daemon_->Connect();
+  for (int round = 0; round < 24; ++round) {
+    const auto value = static_cast<float>(round);
+    const Floats source = Make(queue(0), kBytes, value), target = Make(queue(1), kBytes, -value - 1);
+    const Floats same = Make(others->DefaultQueue(0), kBytes, value);
+    const Floats spare = Make(others->DefaultQueue(1), kBytes, -value - 1);
+    // Otherwise they become one while they are copied, or not at all.
+    if (round % 4 == 0) ASSERT_TRUE(Within(milliseconds(60'000), are_merged)) << round;
+    const absl::Status copied =
+        target.queue.CopyFrom(source.queue, source.buffer.handle(), 0, target.buffer.handle(), kMiB, kMiB);
+    ASSERT_TRUE(copied.ok()) << copied;
+    ASSERT_TRUE(source.Add(0.5).ok());
+    const std::vector<float> got = *target.Read();
+    const auto half = got.begin() + kMiB / sizeof(float);
+    EXPECT_TRUE(IsAll({got.begin(), half}, -value - 1)) << round;
+    EXPECT_TRUE(IsAll({half, got.end()}, value)) << round;
+    EXPECT_TRUE(IsAll(source, value + 0.5)) << round;
+    EXPECT_TRUE(IsAll(same, value)) << round;
+    EXPECT_TRUE(IsAll(spare, -value - 1)) << round;
+  }
+}
+
 TEST_P(Peers, SourceMayBeTheTargetOfTheWayBack) {
   const Floats a = Make(queue(0), kMiB, 0), b = Make(queue(1), kMiB, 0);
   constexpr int kRounds = 150;

@@ -1,7 +1,9 @@
-"""Memory beyond the device, beside a device with room. A second daemon says that the same device has 16 GiB (`--test-device-memory`), and moves what has no room
-to the host. Four programs of 7 GiB at work at once; one of 24 GiB; the first answer of 14 GiB that another program had pushed out. Every result is compared.
+"""Memory beyond the device, beside a device with room. A second daemon says that the same device has 16 GiB (`--test-device-memory`), and moves what has no
+room to the host. Four programs of 7 GiB at work at once; one of 24 GiB; the first answer of 14 GiB that another program had pushed out. And eight programs
+that load the same, beside a daemon that merges nothing. Every result is compared.
 """
 
+import json
 import os
 import pathlib
 import statistics
@@ -26,18 +28,18 @@ class Side:
 
     def __init__(self, name: str, address: pathlib.Path):
         self.name = name
-        self._address = address
+        self.address = address
         self._programs: list[Child] = []
 
     def xpuctl(self, *arguments: str) -> str:
-        command = [pathlib.Path(os.environ["XPUD_BENCH_BINARIES"]) / "xpuctl", "--address", self._address, *arguments]
+        command = [pathlib.Path(os.environ["XPUD_BENCH_BINARIES"]) / "xpuctl", "--address", self.address, *arguments]
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
     def start(self, mib: int, most: str = "") -> Child:
         """`most`: of the device's memory, as a claim says it."""
         key = f"memory-{len(self._programs)}"
         self.xpuctl("claim", "create", key, *(("--memory", most) if most else ()))
-        door = {"XPUD_ADDRESS": str(self._address.parent / "claims" / key / "xpud.sock")}
+        door = {"XPUD_ADDRESS": str(self.address.parent / "claims" / key / "xpud.sock")}
         program = workers.start(f"{key}, {self.name}", "xpud", door, "layers.py")
         self._programs.append(program)
         program.expect("ready", 60)
@@ -131,11 +133,60 @@ def first_answer(full: Side) -> None:
     full.close()
 
 
+def on_device_mib(side: Side) -> float:
+    """What the chunks of all tenants take."""
+    return int(json.loads(side.xpuctl("memory", "-o", "json"))["devices"][0]["on_device_bytes"]) / 2**20
+
+
+def load_at_once(side: Side) -> tuple[float, float, float]:
+    """Eight programs of one tenant load the same 1 GiB. Returns the seconds of the last one, and the device memory in the end and at most, in MiB."""
+    programs = [workers.start(f"loader {i}, {side.name}", "xpud", {"XPUD_ADDRESS": str(side.address)}, "layers.py") for i in range(8)]
+    for program in programs:
+        program.expect("ready", 60)
+        program.send("prepare", GIB)
+    for program in programs:
+        program.expect("prepared", 120)
+    before = on_device_mib(side)
+    at = time.perf_counter() + 0.2
+    for program in programs:
+        program.send("load", at)
+    taken, loaded = [], []
+    while len(loaded) < len(programs):
+        taken.append(on_device_mib(side) - before)
+        if event := programs[len(loaded)].next_event(0.02):
+            loaded.append(event)
+    if wrong := sum(event["wrong"] for event in loaded):
+        raise RuntimeError(f"{wrong} tensors were wrong")
+    for program in programs:
+        program.close()
+    return max(event["seconds"] for event in loaded), taken[-1], max(taken)
+
+
+def equal_uploads(merging: Side, apart: Side) -> None:
+    seconds: dict[Side, list[float]] = {merging: [], apart: []}
+    last: dict[Side, list[float]] = {merging: [], apart: []}
+    most: dict[Side, list[float]] = {merging: [], apart: []}
+    for turn in range(ROUNDS):
+        rows.canary()
+        for side in (merging, apart) if turn % 2 == 0 else (apart, merging):
+            taken = load_at_once(side)
+            for of, value in zip((seconds, last, most), taken):
+                of[side].append(value)
+    what = "eight programs load the same 1 GiB"
+    rows.emit(f"{what}: device memory", statistics.median(last[merging]), "MiB", "--merge off", statistics.median(last[apart]), sides.target("value <= 1216"))
+    rows.emit(f"{what}: at most", statistics.median(most[merging]), "MiB", "--merge off", statistics.median(most[apart]), sides.target("value <= 1536"))
+    rows.emit(f"{what}: time", statistics.median(seconds[merging]), "s", "--merge off", statistics.median(seconds[apart]), sides.target("ratio <= 1.05"))
+
+
+def other_daemon(name: str, *options: str) -> tuple[Side, Daemon]:
+    log = pathlib.Path(os.environ["XPUD_BENCH_LOGS"]) / f"bench-gpu-memory-{name}.log"
+    daemon = Daemon(pathlib.Path(os.environ["XPUD_BENCH_BINARIES"]), log, "--device", sides.PLAIN, *options)
+    return Side(name, daemon.address), daemon
+
+
 def main() -> None:
     room = Side("with room", pathlib.Path(os.environ["XPUD_ADDRESS"]))
-    daemon = Daemon(pathlib.Path(os.environ["XPUD_BENCH_BINARIES"]), pathlib.Path(os.environ["XPUD_BENCH_LOGS"]) / "bench-gpu-memory-full.log", "--device", sides.PLAIN,
-                    "--test-device-memory", f"{DEVICE}MiB", "--move-out", f"{HOST}MiB")
-    full = Side("full", daemon.address)
+    full, limited = other_daemon("full", "--test-device-memory", f"{DEVICE}MiB", "--move-out", f"{HOST}MiB")
     try:
         at_work(room, full)
         larger(room, full)
@@ -143,7 +194,12 @@ def main() -> None:
     finally:
         room.close()
         full.close()
-        daemon.close()
+        limited.close()
+    apart, unmerged = other_daemon("apart", "--merge", "off")
+    try:
+        equal_uploads(room, apart)
+    finally:
+        unmerged.close()
 
 
 if __name__ == "__main__":

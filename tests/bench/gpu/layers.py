@@ -3,6 +3,9 @@
 open MIB               layers with so many MiB of weights; reports `opened`
 window AT LENGTH       forwards from the time AT for LENGTH seconds (of time.perf_counter, which all processes share); reports `done`, with when each ended
                        (`ends`), and how many results were not those of the first forward (`wrong`)
+prepare MIB            makes so many MiB of weights in host memory, the same in all processes; reports `prepared`
+load AT                from the time AT, puts them on the device, one by one; reports `loaded`, with the seconds, and the number of tensors that are not
+                       what was loaded (`wrong`)
 offloaded MIB COUNT    COUNT forwards whose weights come from the host, layer by layer, each time; reports `done`, with the seconds of each
 """
 
@@ -52,6 +55,21 @@ class Layers:
             wrong += not torch.allclose(self._forward(), self._expected, rtol=0, atol=TOLERANCE)
             ends.append(time.perf_counter())
         channel.emit("done", ends=ends, wrong=wrong)
+
+    def prepare(self, mib: str) -> None:
+        self._host = [self._one + i * 1e-5 for i in range(int(float(mib) / LAYER_MIB))]
+        torch.empty(1, device=self._device)  # the device is open
+        channel.emit("prepared")
+
+    def load(self, at: str) -> None:
+        time.sleep(max(0.0, float(at) - time.perf_counter()))
+        began = time.perf_counter()
+        self._weights = [weight.to(self._device) for weight in self._host]
+        synchronize(self._device)
+        seconds = time.perf_counter() - began
+        time.sleep(2)  # what is equal may become one meanwhile
+        wrong = sum(not torch.equal(weight.cpu(), host) for weight, host in zip(self._weights, self._host))
+        channel.emit("loaded", seconds=seconds, wrong=wrong)
 
     def offloaded(self, mib: str, count: str) -> None:
         self._open(mib, "cpu")
