@@ -103,7 +103,7 @@ absl::StatusOr<bool> DeviceComparer::Start(kernels::OpCall& call) {
     uses.push_back({reinterpret_cast<uint64_t>(input.data),
                     static_cast<uint64_t>(input.numel()) * sizeof(uint64_t), MemoryUse::Kind::kRead});
   }
-  report->results[0] = report->results[1] = 0;
+  report->results[0] = report->results[1] = UINT64_MAX;  // not equal, should the kernel write nothing
   const uint64_t began = NowNs();
   RETURN_IF_ERROR(Append(uses));
   if (device_.properties().synchronous) {

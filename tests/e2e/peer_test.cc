@@ -194,7 +194,7 @@ TEST_P(Peers, SourceMayBeFreedAtOnce) {
 TEST_P(Peers, CopyToAndFromMergedMemory) {
   if (IsRemote()) GTEST_SKIP() << "a gateway's sessions have no control socket";
   constexpr uint64_t kBytes = 2 * kMiB;
-  const auto control = control::Client::Connect(daemon_->socket());
+  auto control = control::Client::Connect(daemon_->socket());
   const auto are_merged = [&] {
     const auto memory = control->ListMemory();
     if (!memory.ok()) return false;

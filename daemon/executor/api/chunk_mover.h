@@ -51,7 +51,7 @@ class Transfers {
 
 class ChunkMover final : public Mover {
  public:
-  static constexpr uint32_t kDirectionThreads = 3;
+  static constexpr uint32_t kDirectionThreads = 2;
   static constexpr uint32_t kThreads = 2 * kDirectionThreads;
 
   // `wake` is called on any thread when FinishDone has something to do. `transfers` outlives the mover.

@@ -76,7 +76,7 @@ class Peers : public Isolation {
       client.Kill();
     }
   }
-  void Run() {
+  void KillThem() {
     KillSome(4 * kSteps);
     ASSERT_TRUE(e2e::Within(std::chrono::seconds(20),
                             [&] { return daemon_.StatusOf("memory_used_bytes") == before_.memory_used; }));
@@ -94,8 +94,8 @@ class PeersOfExecutors : public Peers {
   PeersOfExecutors() : Peers({"--executor", "process"}) {}
 };
 
-TEST_F(Peers, ThatAreKilledLeaveNothing) { Run(); }
-TEST_F(PeersOfExecutors, ThatAreKilledLeaveNothing) { Run(); }
+TEST_F(Peers, ThatAreKilledLeaveNothing) { KillThem(); }
+TEST_F(PeersOfExecutors, ThatAreKilledLeaveNothing) { KillThem(); }
 
 }  // namespace
 }  // namespace xpud::isolation
