@@ -199,6 +199,11 @@ TEST_F(GpuEmissionTest, EveryReductionInBothOrdersAndItsMerge) {
     key.inputs = {DType::kFloat16, DType::kFloat16, DType::kFloat32, DType::kFloat32};
     key.spread[2] = key.spread[3] = row.inputs == 4;
     key.outputs = {DType::kFloat32, DType::kInt64, DType::kInt64};
+    if (!ops::Contains(row.dtypes, DType::kFloat32)) {
+      key.inputs.fill(DType::kInt64);
+      key.outputs.fill(DType::kInt64);
+      key.accumulate = Scalar::kI64;
+    }
     key.kept = key.reduced = 2;
     key.attribute = row.inputs == 1 && ParseReduce(row.formula)->expression.Uses(Variable::kB);
     for (const bool columns : {false, true}) {

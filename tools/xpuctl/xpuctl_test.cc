@@ -111,7 +111,7 @@ TEST(CsvTest, WhatIsNotMeasuredIsEmptyAndListsAreLeftOut) {
   const std::string text = CsvOf(7, list.devices()).ToString(true);
   EXPECT_THAT(text, testing::StartsWith("time_ns,index,name,kind,"));
   EXPECT_THAT(text, testing::HasSubstr("\n7,0,\"a, b\",,"));
-  EXPECT_THAT(text, testing::EndsWith(",,,\n")) << "executor_pid and what follows";
+  EXPECT_THAT(text, testing::EndsWith(",,,0,\n")) << "executor_pid and what follows, but peer_bytes";
   EXPECT_THAT(Csv::Of(v1::Session::descriptor()).ToString(true), testing::Not(testing::HasSubstr("devices")));
 }
 
