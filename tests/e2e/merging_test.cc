@@ -103,7 +103,9 @@ class MergingTest : public ::testing::Test {
       GTEST_SKIP() << "a gateway's sessions have no control socket";
   }
   void Start(const std::vector<std::string>& arguments = {}) {
-    daemon_ = std::make_unique<DaemonProcess>(arguments);
+    std::vector<std::string> all = {"--merge", "tenant"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    daemon_ = std::make_unique<DaemonProcess>(all);
   }
   v1::TenantMemory Memory() const {
     const auto answer = control::Client::Connect(daemon_->socket())->ListMemory();

@@ -101,7 +101,7 @@ class Peers : public ::testing::TestWithParam<Flags> {
   }
   void Start(const Flags& more) {
     Flags flags = GetParam();
-    flags.insert(flags.end(), {"--test-devices", "2"});
+    flags.insert(flags.end(), {"--test-devices", "2", "--merge", "tenant"});
     flags.insert(flags.end(), more.begin(), more.end());
     daemon_ = std::make_unique<DaemonProcess>(flags);
   }

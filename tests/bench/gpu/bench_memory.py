@@ -195,11 +195,12 @@ def main() -> None:
         room.close()
         full.close()
         limited.close()
-    apart, unmerged = other_daemon("apart", "--merge", "off")
+    (merging, merges), (apart, keeps) = other_daemon("merging", "--merge", "tenant"), other_daemon("apart", "--merge", "off")
     try:
-        equal_uploads(room, apart)
+        equal_uploads(merging, apart)
     finally:
-        unmerged.close()
+        merges.close()
+        keeps.close()
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ void Live(const std::string& address, unsigned seed) {
 
 class Merging : public Isolation {
  protected:
+  Merging() : Isolation({"--merge", "tenant"}) {}
   v1::TenantMemory Memory() const {
     const auto answer = control::Client::Connect(daemon_.socket())->ListMemory();
     return answer.ok() && answer->tenants_size() > 0 ? answer->tenants(0) : v1::TenantMemory();
