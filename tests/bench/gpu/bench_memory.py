@@ -98,7 +98,7 @@ def offloaded(mib: int) -> float:
     """Seconds of a forward in plain PyTorch whose weights come from the host each time."""
     plain = workers.start("plain", "plain", program="layers.py")
     plain.expect("ready", 60)
-    plain.send("offloaded", mib, 3)
+    plain.send("offloaded", mib, 1 if rows.SMOKE else 3)
     seconds = statistics.median(plain.expect("done", 120)["seconds"])
     plain.close()
     return seconds
