@@ -16,10 +16,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/ops/op_table.h"
 #include "sdk/client/connect.h"
 #include "sdk/control/client.h"
 #include "tests/e2e/daemon_process.h"
+#include "tests/e2e/floats.h"
 #include "xpud/xpud.h"
 
 namespace xpud::e2e {
@@ -70,19 +70,8 @@ class MovedMemoryTest : public ::testing::Test {
     }
     // Adds 1 to each number of a block, on the device.
     void Add(size_t i) {
-      const int64_t sizes[] = {kCount};
-      TensorRef all;
-      all.kind = TensorRef::Kind::kTensor;
-      all.rank = 1;
-      all.buffer = buffers_[i].handle();
-      all.sizes = sizes;
-      const TensorRef outputs[] = {all},
-                      inputs[] = {all, TensorRef::Immediate(1.0), TensorRef::Immediate(1.0)};
-      OpCall call;
-      call.row = &ops::RowOf("add.Tensor");
-      call.outputs = outputs;
-      call.inputs = {inputs, call.row->inputs};
-      ASSERT_TRUE(queue().Execute(call).ok());
+      const absl::Status added = ExecuteInPlace(queue(), buffers_[i], "add.Tensor", {1, 1});
+      ASSERT_TRUE(added.ok()) << added;
       values_[i] += 1;
     }
     void ExpectRight(size_t i) {

@@ -21,6 +21,7 @@
 #include "proto/ops/op_table.h"
 #include "sdk/control/client.h"
 #include "tests/e2e/daemon_process.h"
+#include "tests/e2e/floats.h"
 #include "tests/e2e/raw_session.h"
 #include "xpud/tensor.h"
 
@@ -35,44 +36,14 @@ using Flags = std::vector<std::string>;
 constexpr milliseconds kSoon{10'000};
 constexpr uint64_t kMiB = 1 << 20;
 
-// Floats of a buffer.
-struct Floats {
-  Queue queue;
-  Buffer buffer;
-
-  int64_t count() const { return static_cast<int64_t>(buffer.bytes() / sizeof(float)); }
-  absl::Status Fill(float value) const {
-    const std::vector<float> values(static_cast<size_t>(count()), value);
-    return queue.Upload(std::as_bytes(std::span(values)), buffer.handle(), 0);
-  }
-  absl::StatusOr<std::vector<float>> Read() const {
-    std::vector<float> values(static_cast<size_t>(count()));
-    absl::Status read = queue.Download(buffer.handle(), 0, std::as_writable_bytes(std::span(values)));
-    if (!read.ok()) return read;
-    return values;
-  }
-  // Adds `number` in place.
-  absl::Status Add(double number) const {
-    const int64_t sizes[] = {count()};
-    TensorRef all;
-    all.kind = TensorRef::Kind::kTensor;
-    all.rank = 1;
-    all.buffer = buffer.handle();
-    all.sizes = sizes;
-    const TensorRef outputs[] = {all},
-                    inputs[] = {all, TensorRef::Immediate(number), TensorRef::Immediate(1.0)};
-    OpCall call;
-    call.row = &ops::RowOf("add.Tensor");
-    call.outputs = outputs;
-    call.inputs = {inputs, call.row->inputs};
-    return queue.Execute(call);
-  }
-  absl::Status CopyFrom(const Floats& source) const {
-    return queue.CopyFrom(source.queue, source.buffer.handle(), 0, buffer.handle(), 0, buffer.bytes());
-  }
-  // An op that is refused: the numbers are not what they should be.
-  absl::Status Spoil() const { return queue.Copy(buffer.handle(), buffer.bytes(), buffer.handle(), 0, 4); }
-};
+absl::Status Copy(const Floats& source, const Floats& target) {
+  return target.queue.CopyFrom(source.queue, source.buffer.handle(), 0, target.buffer.handle(), 0,
+                               target.buffer.bytes());
+}
+// An op that is refused: the numbers are not what they should be.
+absl::Status Spoil(const Floats& floats) {
+  return floats.queue.Copy(floats.buffer.handle(), floats.buffer.bytes(), floats.buffer.handle(), 0, 4);
+}
 
 bool IsAll(const std::vector<float>& values, float value) {
   return std::ranges::all_of(values, [&](float each) { return each == value; });
@@ -130,7 +101,7 @@ TEST_P(Peers, AreCopiedDirectlyWhereThatIsPossible) {
 TEST_P(Peers, TellOperatorsWhatWasCopied) {
   if (!*queue(0).CopiesDirectly(queue(1))) GTEST_SKIP() << "they go by way of the host";
   const Floats source = Make(queue(0), kMiB, 3), target = Make(queue(1), kMiB);
-  for (int i = 0; i < 5; ++i) ASSERT_TRUE(target.CopyFrom(source).ok());
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(Copy(source, target).ok());
   ASSERT_TRUE(queue(1).Synchronize().ok());
   const auto status = control::Client::Connect(daemon_->socket())->GetStatus();
   ASSERT_TRUE(status.ok()) << status.status();
@@ -143,7 +114,7 @@ TEST_P(Peers, GetWhatTheOtherHas) {
     for (const uint32_t from : {0u, 1u}) {
       const Floats source = Make(queue(from), bytes, 3), target = Make(queue(1 - from), bytes);
       ASSERT_TRUE(source.Add(4).ok());
-      const absl::Status copied = target.CopyFrom(source);
+      const absl::Status copied = Copy(source, target);
       ASSERT_TRUE(copied.ok()) << copied;
       ASSERT_TRUE(target.Add(1).ok());
       EXPECT_TRUE(IsAll(target, 8)) << bytes;
@@ -168,7 +139,7 @@ TEST_P(Peers, SourceMayBeOverwrittenAtOnce) {
   std::vector<Floats> targets;
   for (int round = 0; round < 30; ++round) {
     ASSERT_TRUE(source.Fill(static_cast<float>(round)).ok());
-    ASSERT_TRUE(target.CopyFrom(source).ok());
+    ASSERT_TRUE(Copy(source, target).ok());
     ASSERT_TRUE(source.Add(0.5).ok());
     ASSERT_TRUE(source.Fill(-1).ok());
     ASSERT_TRUE(IsAll(target, round));
@@ -182,7 +153,7 @@ TEST_P(Peers, SourceMayBeFreedAtOnce) {
   for (int round = 0; round < 60; ++round) {
     {
       const Floats source = Make(queue(0), 2 * kMiB, static_cast<float>(round));
-      ASSERT_TRUE(target.CopyFrom(source).ok());
+      ASSERT_TRUE(Copy(source, target).ok());
     }
     const Floats next = Make(queue(0), 2 * kMiB, -1);
     ASSERT_TRUE(IsAll(target, round));
@@ -228,9 +199,9 @@ TEST_P(Peers, SourceMayBeTheTargetOfTheWayBack) {
   const Floats a = Make(queue(0), kMiB, 0), b = Make(queue(1), kMiB, 0);
   constexpr int kRounds = 150;
   for (int round = 0; round < kRounds; ++round) {
-    ASSERT_TRUE(b.CopyFrom(a).ok());
+    ASSERT_TRUE(Copy(a, b).ok());
     ASSERT_TRUE(b.Add(1).ok());
-    ASSERT_TRUE(a.CopyFrom(b).ok());
+    ASSERT_TRUE(Copy(b, a).ok());
     ASSERT_TRUE(a.Add(1).ok());
   }
   EXPECT_TRUE(IsAll(a, 2 * kRounds));
@@ -244,7 +215,7 @@ TEST_P(Peers, ManyCopiesWaitForEachOther) {
   const Floats sum = Make(queue(1), 64, 0);
   for (int i = 0; i < kCopies; ++i) {
     ASSERT_TRUE(a.Add(1).ok());
-    ASSERT_TRUE(b.CopyFrom(a).ok());
+    ASSERT_TRUE(Copy(a, b).ok());
   }
   EXPECT_TRUE(IsAll(b, kCopies));
 }
@@ -269,7 +240,7 @@ TEST_P(Peers, ManyQueuesCopyBothWays) {
         const size_t to = random() % 6, from = (to + 1 + 2 * (random() % 3)) % 6;
         EXPECT_TRUE(floats[from].Add(1).ok());
         expected[to] = ++expected[from];
-        EXPECT_TRUE(floats[to].CopyFrom(floats[from]).ok());
+        EXPECT_TRUE(Copy(floats[from], floats[to]).ok());
         if (random() % 8 == 0) {
           EXPECT_TRUE(floats[from].Fill(static_cast<float>(round)).ok());
           expected[from] = round;
@@ -291,8 +262,8 @@ TEST_P(Peers, ManyQueuesCopyBothWays) {
 TEST_P(Peers, PoisonOfTheSourceIsTheTargetsError) {
   const Floats source = Make(queue(0), 4096, 1), target = Make(queue(1), 4096, 2),
                other = Make(queue(1), 4096, 3);
-  ASSERT_TRUE(source.Spoil().ok());
-  ASSERT_TRUE(target.CopyFrom(source).ok());
+  ASSERT_TRUE(Spoil(source).ok());
+  ASSERT_TRUE(Copy(source, target).ok());
   const absl::Status read = target.Read().status();
   EXPECT_THAT(std::string(read.message()), HasSubstr("leaves its buffer"));
   EXPECT_TRUE(IsAll(other, 3));
@@ -300,7 +271,7 @@ TEST_P(Peers, PoisonOfTheSourceIsTheTargetsError) {
   // Both errors are reported: what they had is valid again.
   EXPECT_TRUE(IsAll(source, 1));
   EXPECT_TRUE(IsAll(target, 2));
-  ASSERT_TRUE(target.CopyFrom(source).ok());
+  ASSERT_TRUE(Copy(source, target).ok());
   EXPECT_TRUE(IsAll(target, 1));
 }
 
@@ -324,7 +295,7 @@ TEST_P(Peers, BadIndexBeforeTheCopyIsTheTargetsError) {
     call.outputs = outputs;
     call.inputs = inputs;
     ASSERT_TRUE(here.Execute(call).ok());
-    ASSERT_TRUE(target.CopyFrom(row).ok());
+    ASSERT_TRUE(Copy(row, target).ok());
   }  // freed before the error is known
   EXPECT_THAT(std::string(target.Read().status().message()), HasSubstr("index"));
   EXPECT_FALSE(here.Synchronize().ok());
@@ -335,14 +306,14 @@ TEST_P(Peers, EndOfASessionLeavesNothing) {
     auto other = daemon_->Connect("other");
     const Floats a = Make(other->DefaultQueue(0), 4 * kMiB, 1), b = Make(other->DefaultQueue(1), 4 * kMiB, 2);
     for (int i = 0; i < 20; ++i) {
-      ASSERT_TRUE(b.CopyFrom(a).ok());
-      ASSERT_TRUE(a.CopyFrom(b).ok());
+      ASSERT_TRUE(Copy(a, b).ok());
+      ASSERT_TRUE(Copy(b, a).ok());
     }
     other.reset();
   }
   EXPECT_TRUE(IsEmpty());
   const Floats a = Make(queue(0), 4096, 5), b = Make(queue(1), 4096);
-  ASSERT_TRUE(b.CopyFrom(a).ok());
+  ASSERT_TRUE(Copy(a, b).ok());
   EXPECT_TRUE(IsAll(b, 5));
 }
 
@@ -378,7 +349,7 @@ TEST_P(Peers, MemoryThatMovesIsCopiedRight) {
     const size_t to = random() % 2, i = random() % kBlocks, j = random() % kBlocks;
     ASSERT_TRUE(blocks[1 - to][j].Add(1).ok());
     expected[to][i] = ++expected[1 - to][j];
-    ASSERT_TRUE(blocks[to][i].CopyFrom(blocks[1 - to][j]).ok());
+    ASSERT_TRUE(Copy(blocks[1 - to][j], blocks[to][i]).ok());
     if (random() % 4 == 0) {
       ASSERT_TRUE(blocks[1 - to][j].Fill(static_cast<float>(round)).ok());
       expected[1 - to][j] = round;
@@ -447,7 +418,7 @@ TEST_P(Peers, BreachesEndTheirSession) {
   raw.Send(CopyFrom(1, 64, 0, 1));
   EXPECT_THAT(raw.Fate(), HasSubstr("has not opened"));
   const Floats a = Make(queue(0), 4096, 5), b = Make(queue(1), 4096);
-  ASSERT_TRUE(b.CopyFrom(a).ok());
+  ASSERT_TRUE(Copy(a, b).ok());
   EXPECT_TRUE(IsAll(b, 5));
 }
 
@@ -465,8 +436,8 @@ TEST_P(Peers, WhatNeverComesHoldsUpItsOwnRingOnly) {
     raw.Send(CopyFrom(wire::kMaxLoans + 1), 1);  // waits for that
     const Floats a = Make(queue(0), 4096, 5), b = Make(queue(1), 4096);
     for (int i = 0; i < 20; ++i) {
-      ASSERT_TRUE(b.CopyFrom(a).ok());
-      ASSERT_TRUE(a.CopyFrom(b).ok());
+      ASSERT_TRUE(Copy(a, b).ok());
+      ASSERT_TRUE(Copy(b, a).ok());
     }
     EXPECT_TRUE(IsAll(a, 5));
     EXPECT_FALSE(raw.IsDone(0) || raw.IsDone(1));

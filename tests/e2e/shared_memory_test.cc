@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "sdk/control/client.h"
 #include "tests/e2e/daemon_process.h"
+#include "tests/e2e/floats.h"
 #include "tests/e2e/raw_session.h"
 #include "xpud/tensor.h"
 
@@ -30,40 +31,6 @@ using ::testing::HasSubstr;
 
 constexpr milliseconds kSoon{5000};
 constexpr uint64_t kMiB = 1 << 20;
-
-// Floats of a buffer.
-struct Floats {
-  Queue queue;
-  Buffer buffer;
-
-  int64_t count() const { return static_cast<int64_t>(buffer.bytes() / sizeof(float)); }
-  absl::Status Fill(float value) const {
-    const std::vector<float> values(static_cast<size_t>(count()), value);
-    return queue.Upload(std::as_bytes(std::span(values)), buffer.handle(), 0);
-  }
-  absl::StatusOr<std::vector<float>> Read() const {
-    std::vector<float> values(static_cast<size_t>(count()));
-    absl::Status read = queue.Download(buffer.handle(), 0, std::as_writable_bytes(std::span(values)));
-    if (!read.ok()) return read;
-    return values;
-  }
-  // Adds `number` in place.
-  absl::Status Add(double number) const {
-    const int64_t sizes[] = {count()};
-    TensorRef all;
-    all.kind = TensorRef::Kind::kTensor;
-    all.rank = 1;
-    all.buffer = buffer.handle();
-    all.sizes = sizes;
-    const TensorRef outputs[] = {all},
-                    inputs[] = {all, TensorRef::Immediate(number), TensorRef::Immediate(1.0)};
-    OpCall call;
-    call.row = &ops::RowOf("add.Tensor");
-    call.outputs = outputs;
-    call.inputs = {inputs, call.row->inputs};
-    return queue.Execute(call);
-  }
-};
 
 class SharedMemoryTest : public ::testing::Test {
  protected:

@@ -9,6 +9,7 @@
 
 #include "tests/conformance/isolation/commands.h"
 #include "tests/conformance/isolation/isolation_test.h"
+#include "tests/e2e/floats.h"
 #include "xpud/tensor.h"
 
 namespace xpud::isolation {
@@ -30,14 +31,7 @@ struct State {
 };
 
 absl::Status TimesOne(const Queue& queue, const Buffer& buffer) {
-  const int64_t sizes[] = {kBytes / sizeof(float)};
-  TensorRef all;
-  all.kind = TensorRef::Kind::kTensor;
-  all.rank = 1;
-  all.buffer = buffer.handle();
-  all.sizes = sizes;
-  const TensorRef inputs[] = {all, TensorRef::Immediate(1.0)};
-  return queue.Execute({&ops::RowOf("mul.Tensor"), ops::DType::kFloat32, {&all, 1}, inputs, {}});
+  return e2e::ExecuteInPlace(queue, buffer, "mul.Tensor", {1});
 }
 
 // A client with two sessions, which never ends by itself.

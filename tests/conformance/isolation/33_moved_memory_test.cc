@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "proto/ops/op_table.h"
 #include "sdk/control/client.h"
 #include "tests/conformance/isolation/isolation_test.h"
+#include "tests/e2e/floats.h"
 #include "xpud/tensor.h"
 
 namespace xpud::isolation {
@@ -40,16 +40,9 @@ void UseAll(const std::string& door) {
     buffers.push_back(*std::move(buffer));
     (void)queue.Upload(std::as_bytes(std::span(ones)), buffers.back().handle(), 0);
   }
-  const int64_t sizes[] = {kBlockBytes / sizeof(float)};
   while (queue.Synchronize().ok()) {
     for (const Buffer& buffer : buffers) {
-      TensorRef all;
-      all.kind = TensorRef::Kind::kTensor;
-      all.rank = 1;
-      all.buffer = buffer.handle();
-      all.sizes = sizes;
-      const TensorRef inputs[] = {all, TensorRef::Immediate(1.0)};
-      (void)queue.Execute({&ops::RowOf("mul.Tensor"), ops::DType::kFloat32, {&all, 1}, inputs, {}});
+      (void)e2e::ExecuteInPlace(queue, buffer, "mul.Tensor", {1});
     }
   }
 }
