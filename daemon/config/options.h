@@ -44,7 +44,7 @@ struct Options {
   std::string move_out_folder;             // for files with what has no room there; empty: none
   std::optional<uint64_t> move_out_files;  // bytes of these files, reserved at the start
   uint32_t turn_limit_ms = 10'000;  // the longest turn of a tenant whose memory does not fit beside others'
-  Merge merge = Merge::kOff;        // which equal memory is there once
+  Merge merge = Merge::kTenant;     // which equal memory is there once
   int user_clients = 768;           // connections per user
   std::string gateway_user;         // may set the tenant of a session; empty: only the daemon's user and root
   std::string operator_group;       // may use control.sock, besides the daemon's user and root

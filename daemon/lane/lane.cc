@@ -257,6 +257,10 @@ void Lane::PollDevice() {
   state_.pool->residency().Poll(NowNs());
   state_.peers->Poll();
   for (const executor::Verdict& verdict : state_.device->Poll()) {
+    if (verdict.owner == executor::kDaemon) {
+      if (state_.merger != nullptr) state_.merger->Abandon(absl::UnavailableError(verdict.reason));
+      continue;
+    }
     for (const auto& session : ending_) {
       if (session->id() == verdict.owner) session->Abandon();
     }

@@ -301,6 +301,10 @@ TEST_F(MergerTest, WhatIsWrittenIsCopiedOnceAndTheOthersKeepTheirs) {
   EXPECT_EQ(a.Read(of_a)[10], 5);
   EXPECT_EQ(c.Read(of_c)[9], 7);
   EXPECT_EQ(b.session().account().held(), kBytes);
+  for (Program* const program : {&a, &b, &c}) program->End();
+  EXPECT_EQ(state_.pool->Usage().ended.at(Tenant{7, ""}.Text()).copied_at_write, 2 * kBytes);
+  Program d(*this, 7);
+  EXPECT_EQ(Memory().copied_at_write, 2 * kBytes) << "since the daemon started";
 }
 
 TEST_F(MergerTest, WhatIsWrittenAsAWholeIsNotCopied) {
@@ -541,6 +545,43 @@ TEST_F(MergerTest, ADeviceThatCannotCompareEndsIt) {
   a.Free(of_a);
   EXPECT_EQ(Used(), kBytes) << "nothing is pinned";
   EXPECT_EQ(state_.merger->due_ns(now_ns_), UINT64_MAX);
+}
+
+TEST_F(MergerTest, ADeviceThatWasLostLeavesNothingPinned) {
+  Program a(*this, 7);
+  const wire::Handle of_a = a.Loaded(5);
+  Step(kMillisecond / 10);
+  ASSERT_TRUE(state_.merger->is_under_way());
+  comparer_->holds = true;  // it never says more
+  a.Free(of_a);
+  EXPECT_EQ(Used(), kBytes);
+  state_.merger->Abandon(absl::UnavailableError("lost"));
+  EXPECT_EQ(trouble_.message(), "lost");
+  EXPECT_EQ(Used(), 0u);
+  a.Loaded(6);
+  Pass();
+  EXPECT_EQ(comparer_->digests, 1) << "nothing more was begun";
+  EXPECT_EQ(state_.merger->due_ns(now_ns_), UINT64_MAX);
+}
+
+TEST_F(MergerTest, WhatIsOnlyToBeLookedAtIsFreedAtOnce) {
+  for (const bool frees : {true, false}) {
+    Program a(*this, 7);
+    const wire::Handle of_a = a.Loaded(5);
+    may_start_ = false;
+    Pass(2);
+    if (frees)
+      a.Free(of_a);
+    else
+      a.End();
+    EXPECT_EQ(Used(), 0u);
+    Step(kMillisecond / 10);
+    a.End();
+    EXPECT_EQ(state_.pool->chunk_bytes(), 0u) << "nor is the tenant there any more";
+    may_start_ = true;
+    Pass();
+    EXPECT_EQ(comparer_->digests, 0);
+  }
 }
 
 TEST_F(MergerTest, StartsNothingWhileOthersNeedTheDevice) {

@@ -95,8 +95,7 @@ class Arena {
   // What blocks that were merged would take beyond what they take. See Pool::Merge.
   uint64_t saved() const { return saved_; }
   void Saves(int64_t more) { saved_ += static_cast<uint64_t>(more); }
-  // Bytes of merged blocks that were copied because one of their buffers was written, since the arena was
-  // made.
+  // Bytes of merged blocks that were copied because one of their buffers was written.
   uint64_t copied_at_write() const { return copied_at_write_; }
   void CopiedAtWrite(uint64_t bytes) { copied_at_write_ += bytes; }
   const Histogram& stalls() const { return stalls_; }
@@ -105,6 +104,7 @@ class Arena {
   void Count(const MoveCounters& earlier) {
     moved_.in += earlier.in;
     moved_.out += earlier.out;
+    copied_at_write_ += earlier.copied_at_write;
     stalls_ += earlier.stalls;
   }
 

@@ -1,5 +1,5 @@
-// What tenants without sessions have moved, and how long their commands waited for it. Those that left first
-// are counted together once there are too many: see TenantTotals. REQUIRES: the lane's thread.
+// What was counted of the memory of tenants that have no sessions now. Those that left first are counted
+// together once there are too many: see TenantTotals. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstdint>

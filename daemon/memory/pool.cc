@@ -31,7 +31,7 @@ void Pool::Close(Ledger::Account& account) {
   Arena& arena = *account.arena;
   ledger_.Close(account);
   if (!last) return arena.Trim(ReservedIn(arena, ledger_.tenants().at(tenant)));
-  ended_.Add(tenant, {arena.moved().in, arena.moved().out, arena.stalls()});
+  ended_.Add(tenant, {arena.moved().in, arena.moved().out, arena.copied_at_write(), arena.stalls()});
   arenas_.erase(tenant);
 }
 

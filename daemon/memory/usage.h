@@ -16,18 +16,20 @@ struct MovedBytes {
   uint64_t in_per_s = 0, out_per_s = 0;
 };
 
-// What is counted of a tenant's moves, since the daemon started.
+// What is counted of a tenant's memory, since the daemon started.
 struct MoveCounters {
-  uint64_t in = 0, out = 0;  // bytes
-  Histogram stalls{};        // how long commands waited for memory that was moved out
+  uint64_t in = 0, out = 0;      // bytes that were moved each way
+  uint64_t copied_at_write = 0;  // bytes of merged blocks
+  Histogram stalls{};            // how long commands waited for memory that was moved out
 
   MoveCounters& operator+=(const MoveCounters& other) {
     in += other.in;
     out += other.out;
+    copied_at_write += other.copied_at_write;
     stalls += other.stalls;
     return *this;
   }
-  bool is_zero() const { return in == 0 && out == 0 && stalls.sum_ns() == 0; }
+  bool is_zero() const { return in == 0 && out == 0 && copied_at_write == 0 && stalls.sum_ns() == 0; }
 };
 
 struct TenantMemory {

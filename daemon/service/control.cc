@@ -595,6 +595,7 @@ class Control::Service final : public v1::Control::Service {
         out.set_tenant(tenant);
         out.set_moved_in_total_bytes(counters.in);
         out.set_moved_out_total_bytes(counters.out);
+        out.set_copied_at_write_bytes(counters.copied_at_write);
         Fill(counters.stalls, *out.mutable_stalls());
       }
     }

@@ -61,7 +61,7 @@ absl::Status DeviceComparer::Prepare() {
     ASSIGN_OR_RETURN(memory_, device_.AllocateHost(kWorkspaceAt + kWorkspaceBytes));
   }
   if (queue_ != nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(queue_, device_.CreateQueue(priority_, /*owner=*/0));
+  ASSIGN_OR_RETURN(queue_, device_.CreateQueue(priority_, executor::kDaemon));
   queue_->Watch(&reinterpret_cast<Report*>(memory_->address())->done);
   return absl::OkStatus();
 }

@@ -48,6 +48,7 @@ Merger::Merger(Pool& pool, std::unique_ptr<Comparer> comparer,
       max_known_(max_known) {}
 
 Merger::~Merger() {
+  comparer_ = nullptr;  // the device does nothing more for it
   if (job_) EndJob();
   XPUD_CHECK(tenants_.empty());
 }
@@ -72,7 +73,14 @@ void Merger::Remove(uint64_t id) {
   uploads_ -= member->second.session->memory().uploads().size();
   OfTenant& tenant = *member->second.tenant;
   members_.erase(member);
+  EndOutdatedJob();
   Release(tenant);
+}
+
+void Merger::Abandon(const absl::Status& trouble) {
+  is_off_ = true;
+  if (job_) EndJob();
+  on_trouble_(trouble);
 }
 
 void Merger::Release(OfTenant& tenant) {
@@ -104,6 +112,7 @@ void Merger::Poll(uint64_t now_ns, uint64_t last_content, absl::FunctionRef<bool
   polled_ns_ = now_ns;
   Trim(now_ns);
   if (is_under_way() && !TakeResult(now_ns)) return;
+  EndOutdatedJob();
   if (is_off_) {
     if (job_) EndJob();
     return;
@@ -230,53 +239,54 @@ void Merger::Begin(uint64_t session, wire::Handle handle, const Buffer& buffer) 
   job_->subject = {session, handle, buffer.own.content};
   job_->tenant = &tenant;
   job_->bytes = buffer.bytes;
-  // With the tenant's own account: the session's may end meanwhile.
-  job_->block = {buffer.own.block.address, buffer.own.block.bytes, tenant.account, {}};
-  pool_.Pin(job_->block);
 }
 
-void Merger::EndComparison() {
-  if (job_->other_block.address == nullptr) return;
-  pool_.Unpin(std::exchange(job_->other_block, {}));
-  job_->compares = false;
+void Merger::Unpin(Job& job) {
+  for (const Block& block : job.read) pool_.Unpin(block);
+  job.read.clear();
 }
 
 void Merger::EndJob() {
-  EndComparison();
-  pool_.Unpin(job_->block);
+  Unpin(*job_);
   OfTenant& tenant = *job_->tenant;
   job_.reset();
   Release(tenant);
 }
 
+// What was written meanwhile is something else.
+void Merger::EndOutdatedJob() {
+  if (job_ && !job_->in_flight && Find(job_->subject) == nullptr) EndJob();
+}
+
+// REQUIRES: the subject is as it was.
 void Merger::StartPiece() {
-  Job& job = *job_;
-  // What was written meanwhile is something else.
-  if (Find(job.subject) == nullptr) return EndJob();
-  if (job.compares && Find(job.other) == nullptr) {
-    EndComparison();
+  if (job_->other && Find(*job_->other) == nullptr) {
     CompareNext();
     if (!job_) return;
   }
+  Job& job = *job_;
+  std::vector<Block> read;
+  std::vector<const std::byte*> addresses;
+  for (const Buffer* const buffer : {Find(job.subject), job.other ? Find(*job.other) : nullptr}) {
+    if (buffer == nullptr) continue;
+    // With the tenant's own account: the session's may end meanwhile.
+    read.push_back({buffer->own.block.address, buffer->own.block.bytes, job.tenant->account, {}});
+    addresses.push_back(buffer->own.block.address);
+  }
   memory::Arena& arena = *job.tenant->account->arena;
-  const std::byte* const blocks[] = {job.block.address, job.other_block.address};
-  if (arena.is_watched() &&
-      !memory::Residency::HoldIfThere(arena, *this, {0, sequence_ + 1}, {blocks, job.compares ? 2u : 1u}))
+  if (arena.is_watched() && !memory::Residency::HoldIfThere(arena, *this, {0, sequence_ + 1}, addresses))
     return EndJob();
   job.piece = std::min(job.bytes - job.done, comparer_->piece_bytes());
-  const std::byte* const at = job.block.address + job.done;
   const absl::StatusOr<bool> started =
-      job.compares ? comparer_->StartCompare(at, job.other_block.address + job.done, job.piece)
-                   : comparer_->StartDigest(at, job.piece);
-  if (!started.ok()) {
-    is_off_ = true;
-    EndJob();
-    return on_trouble_(started.status());
-  }
+      job.other ? comparer_->StartCompare(addresses[0] + job.done, addresses[1] + job.done, job.piece)
+                : comparer_->StartDigest(addresses[0] + job.done, job.piece);
+  if (!started.ok()) return Abandon(started.status());
   if (!*started) {
     retry_ns_ = polled_ns_ + kRetryNs;
     return;
   }
+  for (const Block& block : read) pool_.Pin(block);
+  job.read = std::move(read);
   ++sequence_;
   job.in_flight = true;
 }
@@ -286,18 +296,16 @@ bool Merger::TakeResult(uint64_t now_ns) {
   if (result.ok() && !*result) return false;
   Job& job = *job_;
   job.in_flight = false;
+  Unpin(job);
   if (!result.ok()) {
-    is_off_ = true;
-    EndJob();
-    on_trouble_(result.status());
+    Abandon(result.status());
     return true;
   }
   const Comparer::Words& words = (*result)->words;
   time_ns_ -= static_cast<int64_t>((*result)->took_ns * kPart);
   job.done += job.piece;
-  if (job.compares) {
+  if (job.other) {
     if (words[0] != 0) {
-      EndComparison();
       CompareNext();
     } else if (job.done == job.bytes) {
       Merge(now_ns);
@@ -328,17 +336,16 @@ void Merger::DigestIsKnown() {
 
 void Merger::CompareNext() {
   Job& job = *job_;
-  while (!job.equals.empty() && job.comparisons < kMaxComparisons) {
+  const Buffer* const subject = Find(job.subject);
+  while (subject != nullptr && !job.equals.empty() && job.comparisons < kMaxComparisons) {
     const auto known = known_.find(job.equals.back());
     job.equals.pop_back();
     if (known == known_.end()) continue;
-    job.other = {known->first.first, known->second.handle, known->second.content};
-    const Buffer* const other = Find(job.other);
-    if (other == nullptr || other->own.block.address == job.block.address) continue;
+    const Subject next = {known->first.first, known->second.handle, known->second.content};
+    const Buffer* const other = Find(next);
+    if (other == nullptr || other->own.block.address == subject->own.block.address) continue;
     ++job.comparisons;
-    job.other_block = {other->own.block.address, other->own.block.bytes, job.tenant->account, {}};
-    pool_.Pin(job.other_block);
-    job.compares = true;
+    job.other = next;
     job.done = 0;
     return;
   }
@@ -347,11 +354,10 @@ void Merger::CompareNext() {
 
 void Merger::Merge(uint64_t now_ns) {
   const Job& job = *job_;
-  Buffer *const buffer = Find(job.subject), *const kept = Find(job.other);
-  if (buffer != nullptr && kept != nullptr && !buffer->own.is_merged &&
-      buffer->own.block.address == job.block.address && kept->own.block.address == job.other_block.address) {
+  Buffer *const buffer = Find(job.subject), *const kept = Find(*job.other);
+  if (buffer != nullptr && kept != nullptr && !buffer->own.is_merged) {
     const Block former = pool_.Merge(kept->own.block, buffer->own.block);
-    members_.at(job.other.session).session->memory().Merged(*kept, std::nullopt);
+    members_.at(job.other->session).session->memory().Merged(*kept, std::nullopt);
     members_.at(job.subject.session).session->memory().Merged(*buffer, former);
     job.tenant->trim_at_ns = now_ns + kQuietNs;
     trim_at_ns_ = std::min(trim_at_ns_, job.tenant->trim_at_ns);

@@ -76,6 +76,8 @@ class Merger final : memory::User {
   uint64_t due_ns(uint64_t now_ns) const;
   // Starts nothing more.
   void End() { is_off_ = true; }
+  // What is under way is lost: the device does nothing more for the Merger. Nothing is merged any more.
+  void Abandon(const absl::Status& trouble);
 
  private:
   using Id = std::pair<uint64_t, uint32_t>;  // session, buffer
@@ -102,12 +104,14 @@ class Merger final : memory::User {
     uint64_t content = 0;
     std::map<Key, std::vector<Id>>::iterator equals;
   };
-  // Contents being looked at. Their memory stays while the device reads it, whatever becomes of the buffers.
+  // Contents being looked at.
   struct Job {
-    Subject subject, other;  // `other`: what it is compared with
-    memory::Block block, other_block;
+    Subject subject;
+    std::optional<Subject> other;  // what it is compared with
     OfTenant* tenant = nullptr;
-    bool compares = false, in_flight = false;
+    bool in_flight = false;
+    // What the device reads now. It stays until that is done, whatever becomes of the buffers.
+    std::vector<memory::Block> read;
     uint64_t bytes = 0, done = 0, piece = 0;
     Comparer::Words digest{};
     std::vector<Id> equals;  // with equal digests, to be compared
@@ -142,15 +146,16 @@ class Merger final : memory::User {
   void DigestIsKnown();
   // Goes on with the next buffer of an equal digest. Ends the job if there is none.
   void CompareNext();
-  void EndComparison();
   void Merge(uint64_t now_ns);
+  void Unpin(Job& job);
   void EndJob();
+  void EndOutdatedJob();
   void Forget(std::map<Id, Known>::iterator known);
   void ForgetOutdated();
   void Trim(uint64_t now_ns);
 
   memory::Pool& pool_;
-  const std::unique_ptr<Comparer> comparer_;
+  std::unique_ptr<Comparer> comparer_;
   const std::function<void(const absl::Status&)> on_trouble_;
   const size_t max_known_;
   std::map<Tenant, std::unique_ptr<OfTenant>> tenants_;

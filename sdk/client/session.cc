@@ -125,16 +125,47 @@ absl::StatusOr<bool> Queue::CopiesDirectly(const Queue& source_queue) const {
 absl::Status Queue::CopyFrom(const Queue& source_queue, BufferHandle source, uint64_t source_offset,
                              BufferHandle target, uint64_t target_offset, uint64_t bytes) const {
   ASSIGN_OR_RETURN(const bool direct, CopiesDirectly(source_queue));
-  client::DeviceSession& from = *core_->IfOpen(source_queue.device_);
-  client::DeviceSession& to = *core_->IfOpen(device_);
-  if (direct)
-    return to.CopyFrom(id_, from, source_queue.id_, source, source_offset, target, target_offset, bytes);
+  if (!direct) return CopyThroughHost(source_queue, source, source_offset, target, target_offset, bytes);
+  return core_->IfOpen(device_)->CopyFrom(id_, *core_->IfOpen(source_queue.device_), source_queue.id_, source,
+                                          source_offset, target, target_offset, bytes);
+}
+
+// One piece is downloaded while the one before is uploaded. Where the devices cannot share host memory, each
+// step waits.
+absl::Status Queue::CopyThroughHost(const Queue& source_queue, BufferHandle source, uint64_t source_offset,
+                                    BufferHandle target, uint64_t target_offset, uint64_t bytes) const {
   constexpr uint64_t kPieceBytes = 16 << 20;
-  std::vector<std::byte> piece(std::min(bytes, kPieceBytes));
-  for (uint64_t at = 0; at < bytes; at += piece.size()) {
-    const std::span<std::byte> part(piece.data(), std::min<uint64_t>(piece.size(), bytes - at));
-    RETURN_IF_ERROR(from.Download(source_queue.id_, source, source_offset + at, part));
-    RETURN_IF_ERROR(to.Upload(id_, part, target, target_offset + at));
+  struct Half {
+    HostBuffer shared;
+    std::vector<std::byte> own;
+    Event uploaded;
+  };
+  Half halves[2];
+  const auto part = [&](uint64_t at) {
+    Half& half = halves[at / kPieceBytes % 2];
+    const std::span<std::byte> whole = half.own.empty() ? half.shared.bytes() : std::span(half.own);
+    return whole.first(std::min(bytes - at, kPieceBytes));
+  };
+  const auto start_download = [&](uint64_t at) {
+    return source_queue.StartDownload(source, source_offset + at, part(at));
+  };
+  for (uint64_t i = 0; i < std::min<uint64_t>(2, (bytes + kPieceBytes - 1) / kPieceBytes); ++i) {
+    auto shared = HostBuffer::Allocate(core_, std::min(bytes, kPieceBytes));
+    if (shared.ok())
+      halves[i].shared = *std::move(shared);
+    else
+      halves[i].own.resize(std::min(bytes, kPieceBytes));
+  }
+  if (bytes != 0) RETURN_IF_ERROR(start_download(0));
+  for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
+    ASSIGN_OR_RETURN(const Event downloaded, source_queue.Record());
+    RETURN_IF_ERROR(downloaded.Synchronize());
+    if (const uint64_t next = at + kPieceBytes; next < bytes) {
+      RETURN_IF_ERROR(halves[next / kPieceBytes % 2].uploaded.Synchronize());
+      RETURN_IF_ERROR(start_download(next));
+    }
+    RETURN_IF_ERROR(StartUpload(part(at), target, target_offset + at));
+    ASSIGN_OR_RETURN(halves[at / kPieceBytes % 2].uploaded, Record());
   }
   return absl::OkStatus();
 }
@@ -248,10 +279,14 @@ absl::Status Session::DestroyQueue(const Queue& queue) {
 }
 
 absl::StatusOr<HostBuffer> Session::AllocateHost(uint64_t bytes) {
+  return HostBuffer::Allocate(core_, bytes);
+}
+
+absl::StatusOr<HostBuffer> HostBuffer::Allocate(const std::shared_ptr<client::Core>& core, uint64_t bytes) {
   HostBuffer buffer;
   if (bytes == 0) return buffer;
-  ASSIGN_OR_RETURN(client::HostCache::Block* const block, core_->AllocateHost(bytes));
-  buffer.core_ = core_;
+  ASSIGN_OR_RETURN(client::HostCache::Block* const block, core->AllocateHost(bytes));
+  buffer.core_ = core;
   buffer.block_ = block;
   buffer.bytes_ = {block->address, bytes};
   return buffer;

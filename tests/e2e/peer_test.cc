@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
@@ -121,6 +122,18 @@ TEST_P(Peers, GetWhatTheOtherHas) {
       EXPECT_TRUE(IsAll(source, 7)) << bytes;
     }
   }
+}
+
+TEST_P(Peers, KeepTheOrderOfBytesHoweverManyPiecesTheyGoIn) {
+  std::vector<float> values((50 * kMiB + 12) / sizeof(float));
+  std::iota(values.begin(), values.end(), 0.0F);
+  const auto bytes = std::as_bytes(std::span(values));
+  const Floats source = Make(queue(0), bytes.size()), target = Make(queue(1), bytes.size());
+  ASSERT_TRUE(source.queue.Upload(bytes, source.buffer.handle(), 0).ok());
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(Copy(source, target).ok());
+  const auto found = target.Read();
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_TRUE(*found == values);
 }
 
 TEST_P(Peers, CopyPartsOfBuffers) {

@@ -91,7 +91,10 @@ class HostMemory {
 class DeviceQueue;
 class Mover;
 
-// A session that must be closed because its work took the device down.
+// The owner of queues in which the daemon itself works.
+constexpr uint64_t kDaemon = 0;
+
+// A session that must be closed because its work took the device down; kDaemon: that work is lost.
 struct Verdict {
   uint64_t owner = 0;
   std::string reason;
@@ -139,8 +142,8 @@ class Device {
   // Poll, unless the device is destroyed first. `owner` is the session that shares the memory.
   using ImportDone = std::function<void(absl::StatusOr<std::unique_ptr<HostMemory>>)>;
   virtual void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) = 0;
-  // `owner` is the session that is charged for the queue's work; of a device that has priorities, the queue
-  // gets that of the session's class.
+  // `owner` is the session that is charged for the queue's work, or kDaemon; of a device that has priorities,
+  // the queue gets that of the session's class.
   virtual absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(PriorityClass priority,
                                                                    uint64_t owner) = 0;
   // Compiles a module's text to the driver's machine code, which is kept on disk. Thread-safe.

@@ -123,7 +123,9 @@ class HostBuffer {
   std::span<std::byte> bytes() const { return bytes_; }
 
  private:
+  friend class Queue;
   friend class Session;
+  static absl::StatusOr<HostBuffer> Allocate(const std::shared_ptr<client::Core>& core, uint64_t bytes);
   std::shared_ptr<client::Core> core_;
   void* block_ = nullptr;
   std::span<std::byte> bytes_;
@@ -246,8 +248,8 @@ class Queue {
 
   // Copies bytes from a buffer of another device of the session to one of this device, after what was sent to
   // `source_queue` and to this queue. Later commands of either device see it as done. Errors of commands that
-  // made the bytes are errors of this queue, too. Goes by way of host memory, and waits, if
-  // !CopiesDirectly(source_queue).
+  // made the bytes are errors of this queue, too. If !CopiesDirectly(source_queue), the bytes go by way of host
+  // memory, in pieces, both ways at once, and this waits until they have left the other device.
   absl::Status CopyFrom(const Queue& source_queue, BufferHandle source, uint64_t source_offset,
                         BufferHandle target, uint64_t target_offset, uint64_t bytes) const;
   // Returns whether the daemon copies from that device to this one without the host: it is new enough and on
@@ -270,6 +272,8 @@ class Queue {
   friend class Session;
   Queue(std::shared_ptr<client::Core> core, uint32_t device, uint32_t id)
       : core_(std::move(core)), device_(device), id_(id) {}
+  absl::Status CopyThroughHost(const Queue& source_queue, BufferHandle source, uint64_t source_offset,
+                               BufferHandle target, uint64_t target_offset, uint64_t bytes) const;
   std::shared_ptr<client::Core> core_;
   uint32_t device_ = 0;
   uint32_t id_ = 0;
