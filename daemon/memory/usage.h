@@ -52,6 +52,8 @@ struct DeviceMemory {
   uint64_t file_bytes = 0;                  // beyond that, in files
   uint64_t turns = 0;                       // that tenants were given, since the daemon started
   uint64_t turn_ns = 0;                     // the length of the last one; 0: tenants take no turns now
+  // Of the device's time, and read, to find equal contents, since the daemon started.
+  uint64_t merging_ns = 0, merging_bytes = 0;
   std::map<Tenant, TenantMemory> tenants;
   std::map<std::string, MoveCounters> ended;  // of tenants without sessions, by their names
 };

@@ -131,6 +131,8 @@ void Fill(uint32_t device, const memory::DeviceMemory& usage, v1::DeviceMemory& 
   out.set_file_bytes(usage.file_bytes);
   out.set_turns(usage.turns);
   out.set_turn_ns(usage.turn_ns);
+  out.set_merging_ns(usage.merging_ns);
+  out.set_merging_bytes(usage.merging_bytes);
 }
 
 void Fill(uint32_t device, const Tenant& tenant, const memory::TenantMemory& memory, v1::TenantMemory& out) {
@@ -573,6 +575,7 @@ class Control::Service final : public v1::Control::Service {
     lanes_.VisitEach([&](lane::Lane& lane) {
       all.push_back(lane.state().pool->Usage());
       lane.state().shared->AddTo(all.back());
+      if (lane.state().merger != nullptr) lane.state().merger->AddTo(all.back());
     });
     return all;
   }

@@ -303,6 +303,8 @@ bool Merger::TakeResult(uint64_t now_ns) {
   }
   const Comparer::Words& words = (*result)->words;
   time_ns_ -= static_cast<int64_t>((*result)->took_ns * kPart);
+  used_ns_ += (*result)->took_ns;
+  read_bytes_ += job.piece * (job.other ? 2 : 1);
   job.done += job.piece;
   if (job.other) {
     if (words[0] != 0) {

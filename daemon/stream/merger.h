@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "daemon/handles/buffer_table.h"
 #include "daemon/memory/pool.h"
+#include "daemon/memory/usage.h"
 #include "daemon/memory/user.h"
 #include "daemon/stream/comparer.h"
 #include "daemon/tenant/tenant.h"
@@ -34,7 +35,7 @@ class Merger final : memory::User {
  public:
   static constexpr uint64_t kIdleNs = 10'000'000'000;
   static constexpr uint64_t kPart = 100;               // one of so many parts of the device's time
-  static constexpr uint64_t kMaxSavedNs = 20'000'000;  // of this time, while there is nothing to do
+  static constexpr uint64_t kMaxSavedNs = 100'000'000;  // of this time, while there is nothing to do
   static constexpr int kMaxComparisons = 4;   // of a buffer's contents, however many digests are equal
   static constexpr size_t kMaxKnown = 16384;  // buffers whose digests are kept
 
@@ -74,6 +75,11 @@ class Merger final : memory::User {
   bool is_under_way() const { return job_.has_value() && job_->in_flight; }
   // When Poll has something to do next, if nothing else happens; UINT64_MAX: never.
   uint64_t due_ns(uint64_t now_ns) const;
+  // For operators.
+  void AddTo(memory::DeviceMemory& usage) const {
+    usage.merging_ns = used_ns_;
+    usage.merging_bytes = read_bytes_;
+  }
   // Starts nothing more.
   void End() { is_off_ = true; }
   // What is under way is lost: the device does nothing more for the Merger. Nothing is merged any more.
@@ -166,6 +172,7 @@ class Merger final : memory::User {
   uint64_t sequence_ = 0;  // of the last piece
   bool is_off_ = false;
   int64_t time_ns_ = 0;  // of the clock, of which it may use a part
+  uint64_t used_ns_ = 0, read_bytes_ = 0;
   uint64_t polled_ns_ = 0;
   uint64_t retry_ns_ = 0;
   uint64_t trim_at_ns_ = UINT64_MAX;  // the first of the tenants'

@@ -238,6 +238,12 @@ constexpr Metric<v1::DeviceMemory> kOfDeviceMemory[] = {
     {{"xpud_device_memory_turns_total", Type::kCounter, Scale::kOne,
       "Turns that tenants had because their memory does not fit together."},
      VALUE(DeviceMemory, turns)},
+    {{"xpud_device_merging_seconds_total", Type::kCounter, Scale::kNanoseconds,
+      "Time of the device that it took to find equal contents of its memory."},
+     VALUE(DeviceMemory, merging_ns)},
+    {{"xpud_device_merging_bytes_total", Type::kCounter, Scale::kOne,
+      "Memory that the device read to find equal contents."},
+     VALUE(DeviceMemory, merging_bytes)},
 };
 
 // By device and tenant.

@@ -28,6 +28,7 @@ absl::Status BackgroundThread::Start() {
 
 void BackgroundThread::Run(std::function<void()> work) {
   MutexLock lock(mutex_);
+  if (stopping_) return;
   XPUD_CHECK(thread_.joinable());
   queue_.push_back(std::move(work));
   ++unfinished_;

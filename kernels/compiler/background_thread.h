@@ -14,7 +14,7 @@ class BackgroundThread {
  public:
   // `name`: for debuggers, at most 15 characters.
   explicit BackgroundThread(const char* name) : name_(name) {}
-  // Waits for the work that has begun, and drops the rest.
+  // Waits for the work that has begun, and drops the rest, with what that work gives to Run meanwhile.
   ~BackgroundThread() ABSL_LOCKS_EXCLUDED(mutex_);
   BackgroundThread(const BackgroundThread&) = delete;
   BackgroundThread& operator=(const BackgroundThread&) = delete;

@@ -176,7 +176,7 @@ class Injection : public ::testing::TestWithParam<Mode> {
     InjectedDaemon daemon(folder_, GetParam().flags, {});
     EXPECT_TRUE(daemon.serves()) << daemon.Log();
     EXPECT_TRUE(RunProgram(daemon.socket()).ok());
-    EXPECT_EQ(daemon.End(), 0);
+    EXPECT_EQ(daemon.End(), 0) << daemon.Log();
     return daemon.calls();
   }
   void FailAt(uint64_t call, const Kind& kind) const;
