@@ -63,7 +63,13 @@ Lane::Lane(stream::DeviceState state, uint32_t index, session::Registry& registr
       spin_(properties_.kind == "gpu" ? spin::kGpuLane : spin::kLane),
       policy_(*options_.policy),
       turns_(epoll_.get(), policy_),
-      profiles_(*state_.device, [this] { Wake(); }),
+      profiles_(
+          *state_.device, [this] { Wake(); },
+          [this] {
+            memory::DeviceMemory usage = state_.pool->CurrentUsage();
+            state_.shared->AddTo(usage);
+            return usage;
+          }),
       stalls_(options_.stall_ns, index, registry.events()) {
   state_.is_wanted = [this] { return IsWanted(running_); };
   state_.peers->SetWake([this] { Wake(); });
@@ -268,6 +274,7 @@ void Lane::PollDevice() {
     CloseForFault(verdict.owner, verdict.reason);
   }
   profiles_.Poll();
+  if (profiles_.samples_memory()) SampleMemory(NowNs());
   NoteExecutors();
   PollMerger();
 }
@@ -437,7 +444,9 @@ void Lane::Main() {
     const uint64_t most = MostSleepNs(pending, peer_pause_ns);
     const timespec pause = {static_cast<time_t>(most / 1'000'000'000),
                             static_cast<long>(most % 1'000'000'000)};
+    const uint64_t asleep_ns = profiles_.samples_memory() ? NowNs() : 0;
     const bool arrived = Sleep(most == UINT64_MAX ? nullptr : &pause);
+    if (asleep_ns != 0) SampleMemory(asleep_ns);
     PollDevice();
     if (arrived) idle_polls = 0;
     peer_pause_ns = std::min(2 * peer_pause_ns, kMaxPeerPauseNs);

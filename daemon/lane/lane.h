@@ -110,6 +110,8 @@ class Lane {
   // Checks the device, and closes the sessions that took it down.
   void PollDevice();
   void NoteExecutors();
+  // For profiles. The memory has been as it is since `since_ns`.
+  void SampleMemory(uint64_t since_ns) { profiles_.SampleMemory(since_ns, !ending_.empty()); }
   // Looks for buffers with equal contents.
   void PollMerger();
   bool MergerWorks() const { return state_.merger != nullptr && state_.merger->is_under_way(); }

@@ -9,8 +9,13 @@
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "daemon/lane/lanes.h"
 #include "daemon/lane/testing/memory_device.h"
 #include "daemon/scheduler/tenant_shares.h"
@@ -26,6 +31,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
+
+constexpr uint64_t kMiB = 1 << 20;
 
 stream::DeviceState MakeDevice(uint32_t index, uint64_t memory = uint64_t{256} << 20) {
   stream::DeviceState state;
@@ -545,6 +552,116 @@ TEST(LaneTest, AProfileIsUsedAndFreedOnAnotherThread) {
   const auto [thread, there] = used.get_future().get();
   EXPECT_NE(thread, of_lane);
   EXPECT_TRUE(there);
+}
+
+// ---- how memory changes while sessions are profiled
+
+class MemorySamples : public ::testing::Test {
+ protected:
+  void Start(records::Audience audience = records::Audience::kOperators) {
+    absl::StatusOr<size_t> started;
+    lane_.Call([&] { started = lane_.profiles().Start({audience, {}, 100, UINT64_MAX}); });
+    ASSERT_TRUE(started.ok()) << started.status();
+  }
+  void Stop() {
+    lane_.Call([&] { lane_.profiles().Stop(records::Audience::kOperators, {}); });
+  }
+  // Takes a chunk of its own.
+  void Allocate(uint64_t bytes) {
+    ASSERT_TRUE(client_->Completes(client_->Send(
+        wire::AllocateCommand{wire::Header(wire::CommandKind::kAllocate, 0, sizeof(wire::AllocateCommand)),
+                              {++buffers_, 1},
+                              bytes})));
+  }
+  std::vector<records::MemorySample> Samples() {
+    std::vector<records::MemorySample> samples;
+    lane_.Call([&] {
+      const records::MemoryHistory& history = lane_.profiles().memory();
+      for (uint64_t i = history.first(); i < history.added(); ++i) samples.push_back(history[i]);
+    });
+    return samples;
+  }
+  // What the tenant has on the device by the last sample.
+  uint64_t LastOnDevice() {
+    const auto samples = Samples();
+    return samples.empty() ? 0 : samples.back().bytes.on_device;
+  }
+  bool BecomesAtLeast(uint64_t bytes) {
+    return Within([&] { return LastOnDevice() >= bytes; });
+  }
+  bool EndsByItself() {
+    return Within([&] {
+      bool samples = true;
+      lane_.Call([&] { samples = lane_.profiles().samples_memory(); });
+      return !samples;
+    });
+  }
+  // Returns whether `holds` becomes true within 5 s.
+  static bool Within(absl::FunctionRef<bool()> holds) {
+    for (int i = 0; i < 1000 && !holds(); ++i) std::this_thread::sleep_for(milliseconds(5));
+    return holds();
+  }
+  static void WaitUntilSamplesAreDue() { std::this_thread::sleep_for(milliseconds(110)); }
+
+  Daemon daemon_{1};
+  Lane& lane_ = (*daemon_.lanes)[0];
+  std::shared_ptr<session::Session> session_ = daemon_.Connect();
+  std::optional<Client> client_{std::in_place, daemon_, session_};
+  uint32_t buffers_ = 0;
+};
+
+TEST_F(MemorySamples, AreTakenWhileOperatorsProfile) {
+  Allocate(kMiB);
+  Start(records::Audience::kUser);
+  WaitUntilSamplesAreDue();
+  EXPECT_TRUE(Samples().empty()) << "users' profiles have none";
+  Start();
+  ASSERT_TRUE(BecomesAtLeast(kMiB));
+  const uint64_t before = LastOnDevice();
+  Allocate(32 * kMiB);
+  EXPECT_TRUE(BecomesAtLeast(before + 32 * kMiB));
+  Start();  // one runs
+  EXPECT_GE(Samples().size(), 2u);
+  EXPECT_EQ(*Samples().front().tenant, "uid:0");
+  Stop();
+  ASSERT_TRUE(EndsByItself());
+  const uint64_t stopped = LastOnDevice();
+  Allocate(48 * kMiB);
+  Start(records::Audience::kUser);
+  WaitUntilSamplesAreDue();
+  EXPECT_EQ(LastOnDevice(), stopped) << "it can still be read";
+  Start();
+  EXPECT_TRUE(BecomesAtLeast(stopped + 48 * kMiB));
+  EXPECT_EQ(Samples().size(), 1u) << "it has begun anew";
+}
+
+TEST_F(MemorySamples, ASleepingLaneTakesNoneAndKnowsWhenItFellAsleep) {
+  Start();
+  for (uint64_t bytes = kMiB; bytes <= 32 * kMiB; bytes *= 2) Allocate(bytes);  // in less than 10 ms
+  const uint64_t sent = NowNs();
+  std::this_thread::sleep_for(milliseconds(400));
+  const auto samples = Samples();
+  ASSERT_FALSE(samples.empty());
+  EXPECT_GE(samples.back().bytes.on_device, 63 * kMiB);
+  EXPECT_LT(samples.back().time_ns, sent + 200'000'000) << "not when it was woken";
+}
+
+TEST_F(MemorySamples, ASessionThatEndsLeavesNothing) {
+  Allocate(kMiB);
+  Start();
+  ASSERT_TRUE(BecomesAtLeast(kMiB));
+  lane_.Call([&] { lane_.Close(session_->id(), "it ends"); });
+  EXPECT_TRUE(EndsByItself()) << "no profile runs";
+  EXPECT_EQ(LastOnDevice(), 0u);
+  ASSERT_EQ(Samples().size(), 2u);
+  EXPECT_EQ(*Samples().back().tenant, "uid:0");
+  // A session that comes is profiled, and the history goes on.
+  session_ = daemon_.Connect();
+  client_.emplace(daemon_, session_);
+  buffers_ = 0;
+  Allocate(kMiB);
+  EXPECT_TRUE(BecomesAtLeast(kMiB));
+  EXPECT_EQ(Samples().size(), 3u);
 }
 
 }  // namespace

@@ -15,6 +15,9 @@ using records::Audience;
 using session::DeviceSession;
 
 constexpr uint64_t kMaxSettleNs = 500'000'000;
+// The longest: a sample that seems to take over a millisecond was interrupted.
+constexpr uint64_t kSamplePeriodNs = 10'000'000, kMaxSamplePeriodNs = 100'000'000;
+constexpr uint64_t kSampleParts = 100;  // of the lane's time, one may be spent with samples
 
 bool Has(const records::Selection& selection, const DeviceSession& session) {
   return selection.Has(session.id(), session.peer().tenant);
@@ -27,7 +30,9 @@ void WantPublishTimes(DeviceSession& session) {
 
 }  // namespace
 
-ProfileDesk::ProfileDesk(executor::Device& device, std::function<void()> wake) : device_(device) {
+ProfileDesk::ProfileDesk(executor::Device& device, std::function<void()> wake,
+                         std::function<memory::DeviceMemory()> usage)
+    : device_(device), usage_(std::move(usage)) {
   aside_.emplace(std::move(wake), "xpud-profiles");
 }
 
@@ -42,6 +47,7 @@ void ProfileDesk::Add(DeviceSession& session) {
   }
   WantPublishTimes(session);
   sessions_.push_back(&session);
+  samples_memory_ |= session.recorder().profiling(Audience::kOperators, NowNs());
   if (!traces_ && IsProfiled()) Settle([] {});
 }
 
@@ -69,10 +75,13 @@ absl::Status ProfileDesk::Admit(const records::Profiles::Wish& wish) const {
 
 absl::StatusOr<size_t> ProfileDesk::Start(const records::Profiles::Wish& wish) {
   RETURN_IF_ERROR(Admit(wish));
+  if (wish.audience == Audience::kOperators && !IsProfiledByOperators()) memory_.Clear();
   wishes_.Start(wish);
-  return ForSelected(wish.selection, [&](records::Recorder& recorder) {
+  const size_t sessions = ForSelected(wish.selection, [&](records::Recorder& recorder) {
     Drop(recorder.Start(wish.audience, wish.capacity, wish.until_ns));
   });
+  samples_memory_ |= wish.audience == Audience::kOperators && sessions != 0;
+  return sessions;
 }
 
 size_t ProfileDesk::Stop(Audience audience, const records::Selection& selection) {
@@ -163,6 +172,25 @@ void ProfileDesk::Poll() {
 
 void ProfileDesk::FinishSettling() {
   for (const Settling& each : std::exchange(settling_, {})) each.then();
+}
+
+// ---- the device's memory
+
+bool ProfileDesk::IsProfiledByOperators() const {
+  const uint64_t now = NowNs();
+  return std::ranges::any_of(sessions_, [&](DeviceSession* session) {
+    return session->recorder().profiling(Audience::kOperators, now);
+  });
+}
+
+void ProfileDesk::SampleMemory(uint64_t since_ns, bool closing) {
+  const uint64_t began = NowNs();
+  if (!samples_memory_ || began < sample_due_ns_) return;
+  memory_.Add(since_ns, usage_());
+  samples_memory_ = closing || IsProfiledByOperators();
+  const uint64_t ended = NowNs();
+  sample_due_ns_ =
+      ended + std::clamp((kSampleParts - 1) * (ended - began), kSamplePeriodNs, kMaxSamplePeriodNs);
 }
 
 }  // namespace xpud::lane

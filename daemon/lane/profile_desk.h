@@ -1,6 +1,6 @@
-// The profiles of a lane's sessions: whether there is room for one, which sessions have one, and that the
-// device traces its work meanwhile. Owned by Lane, which tells it of its sessions. REQUIRES: the lane's
-// thread, unless a function says otherwise.
+// The profiles of a lane's sessions: whether there is room for one, which sessions have one, that the device
+// traces its work meanwhile, and how its memory changes while operators' profiles run. Owned by Lane, which
+// tells it of its sessions. REQUIRES: the lane's thread, unless a function says otherwise.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,8 @@
 #include "absl/status/statusor.h"
 #include "daemon/executor/api/background.h"
 #include "daemon/executor/api/device.h"
+#include "daemon/memory/usage.h"
+#include "daemon/records/memory_history.h"
 #include "daemon/records/profiles.h"
 #include "daemon/records/recorder.h"
 #include "daemon/session/device_session.h"
@@ -22,8 +24,10 @@ namespace xpud::lane {
 
 class ProfileDesk {
  public:
-  // `device` outlives the last call. `wake` is called on any thread when Poll has something to do.
-  ProfileDesk(executor::Device& device, std::function<void()> wake);
+  // `device` outlives the last call. `wake` is called on any thread when Poll has something to do. `usage`:
+  // the device's memory now; called on the lane's thread.
+  ProfileDesk(executor::Device& device, std::function<void()> wake,
+              std::function<memory::DeviceMemory()> usage);
 
   // A session has opened the device. Profiles it if that was asked for.
   void Add(session::DeviceSession& session);
@@ -52,6 +56,15 @@ class ProfileDesk {
   bool is_settling() const { return !settling_.empty(); }
   // Call often.
   void Poll();
+  // Whether SampleMemory has something to do: operators profile a session, or did until now.
+  bool samples_memory() const { return samples_memory_; }
+  // Call often while samples_memory(). Samples the device's memory, at most every 10 ms, and in a hundredth
+  // of the time. It has been as it is since `since_ns`. `closing`: sessions that have ended still have
+  // memory.
+  void SampleMemory(uint64_t since_ns, bool closing);
+  // Begins anew when operators profile sessions and none of theirs was profiled.
+  const records::MemoryHistory& memory() const { return memory_; }
+
   // No session is left: calls what Settle has still to call.
   void FinishSettling();
   // Ends the desk's thread; nothing more is run there. Any thread, after the lane's has ended.
@@ -66,6 +79,7 @@ class ProfileDesk {
 
   session::DeviceSession* Find(uint64_t session) const;
   bool IsProfiled() const;
+  bool IsProfiledByOperators() const;
   // How many commands the audience's profiles may come to keep, those of the selected sessions left out.
   uint64_t CountedCommands(records::Audience audience, const records::Selection& besides) const;
   absl::Status Admit(const records::Profiles::Wish& wish) const;
@@ -77,6 +91,10 @@ class ProfileDesk {
   records::Profiles wishes_;
   bool traces_ = false;  // the device was asked for times
   std::vector<Settling> settling_;
+  const std::function<memory::DeviceMemory()> usage_;
+  records::MemoryHistory memory_;
+  bool samples_memory_ = false;
+  uint64_t sample_due_ns_ = 0;
   std::optional<executor::Background> aside_;  // the desk's thread: formats and frees profiles
 };
 

@@ -104,6 +104,12 @@ absl::Status Pool::GiveCredit(Ledger::Account& account, uint64_t more, uint64_t 
 }
 
 DeviceMemory Pool::Usage() const {
+  DeviceMemory usage = CurrentUsage();
+  usage.ended = ended_.Counters();
+  return usage;
+}
+
+DeviceMemory Pool::CurrentUsage() const {
   DeviceMemory usage;
   usage.device_bytes = ledger_.capacity();
   usage.on_device = totals_.on_device;
@@ -123,7 +129,6 @@ DeviceMemory Pool::Usage() const {
     memory.moved = arena.moved();
     memory.stalls = arena.stalls();
   }
-  usage.ended = ended_.Counters();
   return usage;
 }
 

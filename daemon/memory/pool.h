@@ -78,6 +78,8 @@ class Pool {
   uint64_t peak_bytes() const { return peak_; }
   // For operators. Lacks what tenants share: see SharedMemory::AddTo.
   DeviceMemory Usage() const;
+  // The same without `ended`, which may be of a thousand tenants.
+  DeviceMemory CurrentUsage() const;
 
  private:
   // What the account's tenant has reserved.

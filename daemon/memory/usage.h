@@ -41,8 +41,8 @@ struct TenantMemory {
   uint64_t sharers = 0;          // the most buffers of sessions that name one such memory
   uint64_t saved = 0;            // what equal contents take only once
   uint64_t copied_at_write = 0;  // bytes, since the daemon started
-  MovedBytes moved;
-  Histogram stalls;  // how long commands waited for memory that was moved out
+  MovedBytes moved{};
+  Histogram stalls{};  // how long commands waited for memory that was moved out
 };
 
 struct DeviceMemory {

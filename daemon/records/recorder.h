@@ -198,6 +198,10 @@ class Recorder {
         any |= profile->IsRunning(now_ns);
     return any;
   }
+  bool profiling(Audience audience, uint64_t now_ns) {
+    const auto& profile = profiles_[static_cast<size_t>(audience)];
+    return profile != nullptr && profile->IsRunning(now_ns);
+  }
   // Begins a new profile of the newest `capacity` commands. Returns the one that it replaces, if any: to free
   // a large one takes long.
   [[nodiscard]] std::unique_ptr<Profile> Start(Audience audience, size_t capacity,

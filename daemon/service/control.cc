@@ -402,6 +402,10 @@ class Control::Service final : public v1::Control::Service {
                            v1::ReadProfileResponse* out) override {
     return ToGrpc(trace_.Read(*request, *out));
   }
+  grpc::Status ReadMemoryHistory(grpc::ServerContext*, const v1::ReadMemoryHistoryRequest* request,
+                                 v1::ReadMemoryHistoryResponse* out) override {
+    return ToGrpc(trace_.Read(*request, *out));
+  }
   grpc::Status ReadFlight(grpc::ServerContext*, const v1::ReadFlightRequest* request,
                           v1::ReadFlightResponse* out) override {
     return ToGrpc(trace_.Read(*request, *out));

@@ -28,9 +28,9 @@ using records::TensorShape;
 using wire::CommandKind;
 
 constexpr uint64_t kDefaultCommands = 100'000, kMaxCommands = 4'000'000;
-constexpr uint64_t kReply = 4096;  // commands in a reply
+constexpr uint64_t kReply = 4096;  // commands or samples in a reply
 // What is copied in one visit of a lane, which takes 20 to 40 us.
-constexpr uint64_t kProfilePiece = 1024, kFlightPiece = 2048;
+constexpr uint64_t kProfilePiece = 1024, kFlightPiece = 2048, kSamplePiece = 1024;
 constexpr size_t kSessionPiece = 64;
 
 // The names of the records that are read, by number.
@@ -175,6 +175,16 @@ void Fill(const FlightRecord& record, const std::string& kernel, v1::FlightComma
   out.set_refused(record.refused);
 }
 
+void Fill(const records::MemorySample& sample, v1::MemorySample& out) {
+  out.set_time_ns(sample.time_ns);
+  if (sample.tenant != nullptr) out.set_tenant(*sample.tenant);
+  out.set_on_device_bytes(sample.bytes.on_device);
+  out.set_moved_out_bytes(sample.bytes.moved_out);
+  out.set_shared_bytes(sample.bytes.shared);
+  out.set_saved_bytes(sample.bytes.saved);
+  out.set_host_bytes(sample.bytes.host);
+}
+
 // `Session`: a DeviceSession's peer, or an EndedSession.
 template <typename Session, typename Message>
 void FillPeer(const Session& session, uint64_t id, uint32_t device, Message& out) {
@@ -292,10 +302,14 @@ void RecordReader::List(v1::ListProfilesResponse& out) {
   });
 }
 
+absl::Status RecordReader::CheckDevice(uint32_t device) const {
+  if (device < lanes_.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no device ", device, "; there are ", lanes_.size()));
+}
+
 absl::Status RecordReader::Read(const v1::ReadProfileRequest& request, v1::ReadProfileResponse& out) {
-  if (request.device() >= lanes_.size())
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no device ", request.device(), "; there are ", lanes_.size()));
+  RETURN_IF_ERROR(CheckDevice(request.device()));
   std::vector<CommandRecord> records;
   records.reserve(kReply);
   Names names;
@@ -328,6 +342,27 @@ absl::Status RecordReader::Read(const v1::ReadProfileRequest& request, v1::ReadP
   }
   out.set_next(next);
   for (const CommandRecord& record : records) Fill(record, names, *out.add_commands());
+  return absl::OkStatus();
+}
+
+absl::Status RecordReader::Read(const v1::ReadMemoryHistoryRequest& request,
+                                v1::ReadMemoryHistoryResponse& out) {
+  RETURN_IF_ERROR(CheckDevice(request.device()));
+  std::vector<records::MemorySample> samples;
+  samples.reserve(kReply);
+  uint64_t next = request.from();
+  bool more = audience_ == records::Audience::kOperators;  // there is no history of others' profiles
+  while (more && samples.size() < kReply) {
+    lanes_[request.device()].Visit([&] {
+      const records::MemoryHistory& history = lanes_[request.device()].profiles().memory();
+      const uint64_t first = std::min(std::max(next, history.first()), history.added());
+      next = std::min(first + kSamplePiece, history.added());
+      more = next < history.added();
+      for (uint64_t i = first; i < next; ++i) samples.push_back(history[i]);
+    });
+  }
+  out.set_next(next);
+  for (const records::MemorySample& sample : samples) Fill(sample, *out.add_samples());
   return absl::OkStatus();
 }
 

@@ -26,10 +26,12 @@ class RecordReader {
   absl::Status Stop(const v1::StopProfileRequest& request, v1::StopProfileResponse& out);
   void List(v1::ListProfilesResponse& out);
   absl::Status Read(const v1::ReadProfileRequest& request, v1::ReadProfileResponse& out);
+  absl::Status Read(const v1::ReadMemoryHistoryRequest& request, v1::ReadMemoryHistoryResponse& out);
   absl::Status Read(const v1::ReadFlightRequest& request, v1::ReadFlightResponse& out);
 
  private:
   bool Sees(const Tenant& tenant) const { return !viewer_ || *viewer_ == tenant; }
+  absl::Status CheckDevice(uint32_t device) const;
   absl::StatusOr<records::Selection> SelectionOf(const v1::ProfileSelection& wanted);
   // The recorder of a session that is open or has ended lately; null: the viewer knows of none.
   // REQUIRES: the lane's thread.

@@ -128,11 +128,12 @@ class UserView::Service final : public v1::Control::Service {
   grpc::Status ReadProfile(grpc::ServerContext*, const v1::ReadProfileRequest* request,
                            v1::ReadProfileResponse* out) override {
     pace_.Wait();
-    v1::ReadProfileRequest asked = *request;
-    if (request->device() >= devices_.size())
-      return ToGrpc(absl::InvalidArgumentError(absl::StrCat("there is no device ", request->device())));
-    asked.set_device(devices_[request->device()]);
-    return ToGrpc(trace_.Read(asked, *out));
+    return ReadOfDevice(*request, *out);
+  }
+  grpc::Status ReadMemoryHistory(grpc::ServerContext*, const v1::ReadMemoryHistoryRequest* request,
+                                 v1::ReadMemoryHistoryResponse* out) override {
+    pace_.Wait();
+    return ReadOfDevice(*request, *out);
   }
   grpc::Status ReadFlight(grpc::ServerContext*, const v1::ReadFlightRequest* request,
                           v1::ReadFlightResponse* out) override {
@@ -229,6 +230,15 @@ class UserView::Service final : public v1::Control::Service {
   }
 
  private:
+  // Of requests with a field `device`, which has the user's number.
+  template <typename Request, typename Response>
+  grpc::Status ReadOfDevice(const Request& request, Response& out) {
+    Request asked = request;
+    if (request.device() >= devices_.size())
+      return ToGrpc(absl::InvalidArgumentError(absl::StrCat("there is no device ", request.device())));
+    asked.set_device(devices_[request.device()]);
+    return ToGrpc(trace_.Read(asked, out));
+  }
   // Of messages with a field `tenant`.
   template <typename Field>
   void RemoveOthers(Field& field) const {

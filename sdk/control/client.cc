@@ -211,6 +211,12 @@ absl::StatusOr<v1::ReadProfileResponse> Client::ReadProfile(uint64_t session, ui
   request.set_from(from);
   return Call(&v1::Control::Stub::ReadProfile, request);
 }
+absl::StatusOr<v1::ReadMemoryHistoryResponse> Client::ReadMemoryHistory(uint32_t device, uint64_t from) {
+  v1::ReadMemoryHistoryRequest request;
+  request.set_device(device);
+  request.set_from(from);
+  return Call(&v1::Control::Stub::ReadMemoryHistory, request);
+}
 absl::StatusOr<v1::ReadFlightResponse> Client::ReadFlight(uint64_t session, uint32_t commands) {
   v1::ReadFlightRequest request;
   request.set_session(session);

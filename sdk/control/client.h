@@ -52,6 +52,8 @@ class Client {
   absl::StatusOr<v1::ListProfilesResponse> ListProfiles();
   // Some commands from number `from` on.
   absl::StatusOr<v1::ReadProfileResponse> ReadProfile(uint64_t session, uint32_t device, uint64_t from);
+  // Some samples of a device's memory from number `from` on. Unimplemented: an older daemon.
+  absl::StatusOr<v1::ReadMemoryHistoryResponse> ReadMemoryHistory(uint32_t device, uint64_t from);
   absl::StatusOr<v1::ReadFlightResponse> ReadFlight(uint64_t session, uint32_t commands);
   // Up to 64 log lines of `level` or worse after number `after`. With `wait`, waits up to 0.5 s for the next
   // one when there is none.

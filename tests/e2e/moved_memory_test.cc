@@ -27,6 +27,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kBlockBytes = 15 * kMiB;  // in a chunk of 16 MiB
@@ -143,6 +144,43 @@ TEST_F(MovedMemoryTest, IdleProgramsMemoryLeavesAndIsThereWhenItIsUsed) {
     }
   }
   EXPECT_LE(Device().on_device_bytes(), 128 * kMiB);
+}
+
+TEST_F(MovedMemoryTest, AProfileShowsWhatLeftAndReturned) {
+  auto control = control::Client::Connect(daemon_->socket());
+  ASSERT_TRUE(control.ok()) << control.status();
+  const auto samples_of = [&](const std::string& tenant) {
+    std::vector<v1::MemorySample> samples;
+    const auto answer = control->ReadMemoryHistory(0, 0);
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    for (const v1::MemorySample& sample : answer->samples())
+      if (sample.tenant() == tenant) samples.push_back(sample);
+    return samples;
+  };
+  Program a(*daemon_, "a"), b(*daemon_, "b");
+  ASSERT_TRUE(a.Allocate(6).ok());
+  EXPECT_TRUE(samples_of("claim:a").empty()) << "nothing is profiled";
+  v1::StartProfileRequest profile;
+  profile.mutable_selection()->set_tenant("claim:a");
+  ASSERT_EQ(control->StartProfile(profile)->sessions(), 1u);
+  ASSERT_TRUE(Within(milliseconds(5000), [&] { return !samples_of("claim:a").empty(); }));
+  EXPECT_GE(samples_of("claim:a").front().on_device_bytes(), 6 * kBlockBytes);
+  ASSERT_TRUE(b.Allocate(6).ok());
+  const auto left = [](const auto& sample) { return sample.moved_out_bytes() >= 4 * kBlockBytes; };
+  EXPECT_TRUE(Within(milliseconds(5000), [&] { return std::ranges::any_of(samples_of("claim:a"), left); }));
+  EXPECT_TRUE(Within(milliseconds(5000), [&] {
+    return std::ranges::any_of(samples_of(""), [](const auto& of) { return of.host_bytes() != 0; });
+  })) << "of the device";
+  a.ExpectAllRight();
+  EXPECT_TRUE(
+      Within(milliseconds(5000), [&] { return samples_of("claim:a").back().moved_out_bytes() == 0; }));
+  if (!std::filesystem::exists(std::filesystem::path(DaemonBinary()).replace_filename("xpuctl"))) return;
+  std::string trace;
+  ASSERT_EQ(daemon_->Ask("profile save --tenant claim:a - -o chrome", trace), 0) << trace;
+  for (const char* const name :
+       {"on device: claim:a", "moved out: claim:a", "host memory of what is moved out"})
+    EXPECT_THAT(trace, HasSubstr(std::string("{\"ph\":\"C\",\"name\":\"") + name + "\""));
+  EXPECT_THAT(trace, Not(HasSubstr("claim:b"))) << "it was not selected";
 }
 
 TEST_F(MovedMemoryTest, ProgramsAtWorkTakeTurnsAndLoseNothing) {

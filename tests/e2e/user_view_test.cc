@@ -142,6 +142,11 @@ TEST_F(UserView, ProfilesTheUsersOwnSessionsBesideOperators) {
   EXPECT_EQ(count(*client, id_), 10);
   EXPECT_EQ(count(*operators, id_), 35) << "the operators' goes on";
   EXPECT_EQ(count(*operators, others_id_), 10);
+  EXPECT_GE(operators->ReadMemoryHistory(0, 0)->samples_size(), 2) << "of both users";
+  const auto memory = client->ReadMemoryHistory(0, 0);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(memory->samples_size(), 0) << "of the operators' profile";
+  EXPECT_EQ(client->ReadMemoryHistory(64, 0).status().code(), absl::StatusCode::kInvalidArgument);
   const auto flight = client->ReadFlight(id_, 5);
   ASSERT_TRUE(flight.ok()) << flight.status();
   EXPECT_EQ(flight->flights(0).commands_size(), 5);

@@ -80,6 +80,12 @@ void Show(const v1::ReadProfileResponse& part) {
   XPUD_CHECK(!xpuctl::ChromeTrace(data).empty());
   (void)xpuctl::PerfettoTrace(data);
 }
+void Show(const v1::ReadMemoryHistoryResponse& part) {
+  xpuctl::ProfileData data;
+  data.memory.push_back({0, {part.samples().begin(), part.samples().end()}});
+  XPUD_CHECK(!xpuctl::ChromeTrace(data).empty());
+  (void)xpuctl::PerfettoTrace(data);
+}
 void Show(const v1::ListQuotasResponse& list) {
   for (const bool wide : {false, true}) CheckView(xpuctl::QuotasText(list, wide));
   CheckView(xpuctl::CsvOf(list.time_ns(), list.quotas()).ToString(true));
@@ -245,7 +251,7 @@ Daemon& TheDaemon() {
 
 void Choose(uint8_t which, Bytes input) {
   const std::string_view bytes = input.text();
-  switch (which % 32) {
+  switch (which % 34) {
     case 0:
       return ShowBytes<v1::GetStatusResponse>(bytes);
     case 1:
@@ -308,6 +314,11 @@ void Choose(uint8_t which, Bytes input) {
       return ShowBytes<v1::ListMemoryResponse>(bytes);
     case 31:
       return TheDaemon().Ask<v1::ListMemoryRequest, v1::ListMemoryResponse>("ListMemory", bytes);
+    case 32:
+      return ShowBytes<v1::ReadMemoryHistoryResponse>(bytes);
+    case 33:
+      return TheDaemon().Ask<v1::ReadMemoryHistoryRequest, v1::ReadMemoryHistoryResponse>("ReadMemoryHistory",
+                                                                                          bytes);
     case 13:
       return TheDaemon().Ask<v1::SetDrainRequest, v1::SetDrainResponse>("SetDrain", bytes);
     default:

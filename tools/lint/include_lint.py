@@ -83,7 +83,7 @@ RULES = (
          ("spdlog", "Level Zero")),
     Rule("daemon/memory/", ("daemon/executor/api/", "daemon/memory/", "daemon/tenant/", "proto/")),
     Rule("daemon/handles/", ("daemon/executor/api/", "daemon/handles/", "daemon/memory/", "daemon/tenant/", "proto/")),
-    Rule("daemon/records/", ("daemon/executor/api/work_time.h", "daemon/tenant/", "daemon/records/", "kernels/api/", "proto/base/", "proto/ops/", "proto/wire/")),
+    Rule("daemon/records/", ("daemon/executor/api/work_time.h", "daemon/memory/usage.h", "daemon/tenant/", "daemon/records/", "kernels/api/", "proto/base/", "proto/ops/", "proto/wire/")),
     Rule("daemon/stream/", ("daemon/executor/api/", "daemon/handles/", "daemon/memory/", "daemon/stream/", "daemon/tenant/", "daemon/records/", "kernels/api/", "kernels/dispatch/", "proto/")),
     Rule("daemon/scheduler/", ("daemon/scheduler/", "daemon/stream/device_time.h", "daemon/tenant/", "proto/base/")),
     Rule("daemon/gateway/", ("daemon/gateway/", "daemon/telemetry/", "sdk/client/", "xpud/", "proto/"), ("gRPC", "spdlog", "OpenSSL")),  # a client of the daemon

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -75,6 +76,29 @@ absl::StatusOr<ProfileData> Read(control::Client& client, const Wanted& wanted) 
   return data;
 }
 
+// Adds how the memory of the sessions' devices and tenants changed.
+absl::Status ReadMemory(control::Client& client, ProfileData& data) {
+  std::map<uint32_t, std::set<std::string>> tenants;  // by device
+  for (const ProfiledSession& session : data.sessions)
+    tenants[session.info.device()].insert(session.info.tenant());
+  for (auto& [device, wanted] : tenants) {
+    wanted.insert("");  // the device itself
+    DeviceHistory history{device, {}};
+    for (uint64_t next = 0, until = 0; until <= data.time_ns;) {
+      absl::StatusOr<v1::ReadMemoryHistoryResponse> part = client.ReadMemoryHistory(device, next);
+      if (absl::IsUnimplemented(part.status())) return absl::OkStatus();
+      RETURN_IF_ERROR(part.status());
+      if (part->samples().empty()) break;
+      next = part->next();
+      until = part->samples().rbegin()->time_ns();
+      for (v1::MemorySample& sample : *part->mutable_samples())
+        if (wanted.contains(sample.tenant())) history.samples.push_back(std::move(sample));
+    }
+    if (!history.samples.empty()) data.memory.push_back(std::move(history));
+  }
+  return absl::OkStatus();
+}
+
 int Start(const Invocation& invocation, control::Client& client, const Wanted& wanted) {
   v1::StartProfileRequest request;
   *request.mutable_selection() = wanted.selection;
@@ -135,8 +159,16 @@ std::string DataJson(const ProfileData& data) {
     absl::StrAppend(&sessions, sessions.empty() ? "" : ",", "{\"info\":", ToJson(session.info),
                     ",\"commands\":[", commands, "]}");
   }
+  std::string memory;
+  for (const DeviceHistory& history : data.memory) {
+    std::string samples;
+    for (const v1::MemorySample& sample : history.samples)
+      absl::StrAppend(&samples, samples.empty() ? "" : ",", ToJson(sample));
+    absl::StrAppend(&memory, memory.empty() ? "" : ",", "{\"device\":", history.device, ",\"samples\":[",
+                    samples, "]}");
+  }
   return Document(absl::StrCat("{\"time_ns\":", data.time_ns, ",\"unix_ns\":", data.unix_ns,
-                               ",\"sessions\":[", sessions, "]}"));
+                               ",\"sessions\":[", sessions, "],\"memory\":[", memory, "]}"));
 }
 
 int Save(const std::string& format, const std::string& file, const ProfileData& data) {
@@ -197,10 +229,13 @@ int RunProfile(const Invocation& invocation) {
   if (verb == "start") return Start(invocation, *client, wanted);
   if (verb == "stop") return Stop(*client, wanted);
   if (verb == "list") return List(invocation, *client);
-  const auto data = Read(*client, wanted);
+  auto data = Read(*client, wanted);
   if (!data.ok()) return Report(data.status());
   const bool named = invocation.Has("-o");
-  if (verb == "save") return Save(named ? invocation.options.at("-o") : "perfetto", file, *data);
+  if (verb == "save") {
+    if (const absl::Status read = ReadMemory(*client, *data); !read.ok()) return Report(read);
+    return Save(named ? invocation.options.at("-o") : "perfetto", file, *data);
+  }
   return Stats(named ? invocation.options.at("-o") : "table", *data);
 }
 

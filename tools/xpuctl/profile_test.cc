@@ -247,5 +247,67 @@ TEST(ChromeTraceTest, TimesAreMicrosecondsFromTheFirstCommand) {
       << trace;
 }
 
+v1::MemorySample Sample(uint64_t at, const char* tenant, uint64_t on_device, uint64_t moved_out = 0) {
+  v1::MemorySample sample;
+  sample.set_time_ns(at);
+  sample.set_tenant(tenant);
+  sample.set_on_device_bytes(on_device);
+  sample.set_moved_out_bytes(moved_out);
+  return sample;
+}
+
+// What "uid:1" has of device 0 leaves it at 1,200 ns. There are commands from 1,000 ns on.
+ProfileData WithMemory() {
+  ProfileData data = Profile();
+  v1::MemorySample device = Sample(1210, "", 0), saved = Sample(1220, "uid:2", 0);
+  device.set_host_bytes(4096);
+  saved.set_shared_bytes(5);
+  saved.set_saved_bytes(6);
+  data.memory.push_back(
+      {0,
+       {Sample(500, "uid:1", 1), Sample(600, "uid:1", 4096), Sample(1200, "uid:1", 0, 4096), device, saved}});
+  return data;
+}
+
+TEST(PerfettoTraceTest, CountsWhatTenantsHaveFromTheFirstCommandOn) {
+  perfetto::Trace trace;
+  ASSERT_TRUE(trace.ParseFromString(PerfettoTrace(WithMemory())));
+  std::map<uint64_t, std::string> names;
+  using Changes = std::vector<std::pair<uint64_t, int64_t>>;
+  std::map<std::string, Changes> counters;
+  for (const perfetto::TracePacket& packet : trace.packet()) {
+    const auto& event = packet.track_event();
+    if (packet.track_descriptor().has_counter()) {
+      const auto& track = packet.track_descriptor();
+      EXPECT_EQ(track.counter().unit(), perfetto::CounterDescriptor::SIZE_BYTES);
+      names[track.uuid()] = track.name();
+    } else if (event.type() == perfetto::TrackEvent::COUNTER) {
+      ASSERT_TRUE(names.contains(event.track_uuid())) << "a track is described first";
+      counters[names[event.track_uuid()]].push_back({packet.timestamp(), event.counter_value()});
+    }
+  }
+  std::erase_if(counters, [](const auto& each) { return each.first.starts_with("memory: "); });
+  const std::map<std::string, Changes> expected = {
+      {"on device: uid:1", {{1000, 4096}, {1200, 0}}},
+      {"moved out: uid:1", {{1000, 0}, {1200, 4096}}},
+      {"host memory of what is moved out", {{1210, 4096}}},
+      {"shared: uid:2", {{1220, 5}}},
+      {"saved by merging: uid:2", {{1220, 6}}},
+  };
+  EXPECT_EQ(counters, expected);
+}
+
+TEST(ChromeTraceTest, CountsWhatTenantsHave) {
+  const std::string trace = ChromeTrace(WithMemory());
+  for (const char* const event : {
+           R"({"ph":"C","name":"on device: uid:1","pid":0,"ts":0.000,"args":{"bytes":4096}})",
+           R"({"ph":"C","name":"moved out: uid:1","pid":0,"ts":0.200,"args":{"bytes":4096}})",
+           R"({"ph":"C","name":"host memory of what is moved out","pid":0,"ts":0.210,"args":{"bytes":4096}})",
+           R"({"ph":"C","name":"saved by merging: uid:2","pid":0,"ts":0.220,"args":{"bytes":6}})",
+       })
+    EXPECT_NE(trace.find(event), std::string::npos) << event << " is not in " << trace;
+  EXPECT_EQ(trace.find("saved by merging: uid:1"), std::string::npos) << "it is always 0";
+}
+
 }  // namespace
 }  // namespace xpud::xpuctl

@@ -17,14 +17,30 @@
 namespace xpud::xpuctl {
 namespace {
 
-enum class TrackKind { kPublishes, kTurns, kCompiles, kAppends, kQueue, kMemory, kRanges };
+enum class TrackKind {
+  kPublishes,
+  kTurns,
+  kCompiles,
+  kAppends,
+  kQueue,
+  kRanges,
+  // Counters of bytes, first a session's and then tenants' and the device's.
+  kMemory,
+  kOnDevice,
+  kMovedOut,
+  kShared,
+  kSaved,
+  kHost,
+};
+bool Counts(TrackKind kind) { return kind >= TrackKind::kMemory; }
 
-// A row of slices that do not overlap.
+// A row of slices that do not overlap, or a counter.
 struct Track {
   TrackKind kind = TrackKind::kTurns;
   uint32_t device = 0;
   uint64_t session = 0;
   uint32_t queue = 0;
+  std::string tenant = {};  // whose counter it is; empty: a session's, or the device's
   auto operator<=>(const Track&) const = default;
 };
 
@@ -58,6 +74,16 @@ std::string NameOf(const Track& track, const v1::ProfileInfo& info) {
       return absl::StrCat("memory: ", who);
     case TrackKind::kRanges:
       return absl::StrCat("ranges of queue ", track.queue, ": ", who);
+    case TrackKind::kOnDevice:
+      return absl::StrCat("on device: ", track.tenant);
+    case TrackKind::kMovedOut:
+      return absl::StrCat("moved out: ", track.tenant);
+    case TrackKind::kShared:
+      return absl::StrCat("shared: ", track.tenant);
+    case TrackKind::kSaved:
+      return absl::StrCat("saved by merging: ", track.tenant);
+    case TrackKind::kHost:
+      return "host memory of what is moved out";
   }
   return "";
 }
@@ -177,15 +203,45 @@ void ForEachSlice(const ProfiledSession& session, absl::FunctionRef<void(const S
   }
 }
 
+using EachChange = absl::FunctionRef<void(const Track&, uint64_t ns, uint64_t bytes)>;
+
 // Calls `each` whenever the memory of the session on the device has changed.
-void ForEachChange(const ProfiledSession& session,
-                   absl::FunctionRef<void(const Track&, uint64_t ns, uint64_t bytes)> each) {
+void ForEachChange(const ProfiledSession& session, EachChange each) {
   const Track track{TrackKind::kMemory, session.info.device(), session.info.session(), 0};
   uint64_t last = UINT64_MAX;
   for (const v1::ProfiledCommand& command : session.commands) {
     if (command.memory_bytes() == last) continue;
     last = command.memory_bytes();
     each(track, std::max(command.submitted_ns(), command.decoded_ns()), last);
+  }
+}
+
+// Calls `each` whenever the memory of the device or of its tenants has changed, track by track. What changed
+// before `from_ns` counts as of then. Values that are always 0 have no track.
+void ForEachChange(const DeviceHistory& history, uint64_t from_ns, EachChange each) {
+  struct Change {
+    uint64_t ns, bytes;
+  };
+  std::map<Track, std::vector<Change>> tracks;
+  const auto add = [&](TrackKind kind, const v1::MemorySample& sample, uint64_t bytes) {
+    std::vector<Change>& changes = tracks[{kind, history.device, 0, 0, sample.tenant()}];
+    const uint64_t ns = std::max(sample.time_ns(), from_ns);
+    if (!changes.empty() && changes.back().ns == ns) changes.pop_back();
+    if (changes.empty() || changes.back().bytes != bytes) changes.push_back({ns, bytes});
+  };
+  for (const v1::MemorySample& sample : history.samples) {
+    if (sample.tenant().empty()) {
+      add(TrackKind::kHost, sample, sample.host_bytes());
+      continue;
+    }
+    add(TrackKind::kOnDevice, sample, sample.on_device_bytes());
+    add(TrackKind::kMovedOut, sample, sample.moved_out_bytes());
+    add(TrackKind::kShared, sample, sample.shared_bytes());
+    add(TrackKind::kSaved, sample, sample.saved_bytes());
+  }
+  for (const auto& [track, changes] : tracks) {
+    if (std::ranges::all_of(changes, [](const Change& change) { return change.bytes == 0; })) continue;
+    for (const Change& change : changes) each(track, change.ns, change.bytes);
   }
 }
 
@@ -240,10 +296,12 @@ class ChromeWriter {
     for (const Slice& slice : AppendsOf(session)) Add(slice, session.info);
     for (const Slice& range : RangesOf(session)) Add(range, session.info);
     ForEachChange(session, [&](const Track& track, uint64_t ns, uint64_t bytes) {
-      Begin();
-      absl::StrAppend(&out_, "{\"ph\":\"C\",\"name\":", JsonString(NameOf(track, session.info)),
-                      ",\"pid\":", track.device, ",\"ts\":", Micros(ns - std::min(base_, ns)),
-                      ",\"args\":{\"bytes\":", bytes, "}}");
+      Count(track, session.info, ns, bytes);
+    });
+  }
+  void Add(const DeviceHistory& history) {
+    ForEachChange(history, base_, [&](const Track& track, uint64_t ns, uint64_t bytes) {
+      Count(track, v1::ProfileInfo(), ns, bytes);
     });
   }
 
@@ -256,6 +314,12 @@ class ChromeWriter {
   void Begin() {
     out_ += first_ ? "\n" : ",\n";
     first_ = false;
+  }
+  void Count(const Track& track, const v1::ProfileInfo& info, uint64_t ns, uint64_t bytes) {
+    Begin();
+    absl::StrAppend(&out_, "{\"ph\":\"C\",\"name\":", JsonString(NameOf(track, info)),
+                    ",\"pid\":", track.device, ",\"ts\":", Micros(ns - std::min(base_, ns)),
+                    ",\"args\":{\"bytes\":", bytes, "}}");
   }
   void Meta(const char* what, uint32_t pid, uint64_t tid, const std::string& name) {
     Begin();
@@ -298,7 +362,7 @@ class ChromeWriter {
 
 class PerfettoWriter {
  public:
-  explicit PerfettoWriter(const ProfileData& profile) : profile_(profile) {}
+  explicit PerfettoWriter(const ProfileData& profile) : profile_(profile), base_(BaseOf(profile)) {}
 
   void Add(const ProfiledSession& session) {
     for (const Slice& slice : PublishesOf(session)) Add(slice, session.info);
@@ -306,10 +370,12 @@ class PerfettoWriter {
     for (const Slice& slice : AppendsOf(session)) Add(slice, session.info);
     AddRanges(RangesOf(session), session.info);
     ForEachChange(session, [&](const Track& track, uint64_t ns, uint64_t bytes) {
-      const auto [uuid, is_new] = tracks_.Find(track);
-      if (is_new) Describe(track, uuid, session.info);
-      Begin(perfetto::TrackEvent::COUNTER, uuid, ns).set_counter_value(static_cast<int64_t>(bytes));
-      Write(packet_);
+      Count(track, session.info, ns, bytes);
+    });
+  }
+  void Add(const DeviceHistory& history) {
+    ForEachChange(history, base_, [&](const Track& track, uint64_t ns, uint64_t bytes) {
+      Count(track, v1::ProfileInfo(), ns, bytes);
     });
   }
   std::string Finish() { return std::move(out_); }
@@ -340,8 +406,7 @@ class PerfettoWriter {
     descriptor.set_uuid(uuid);
     descriptor.set_parent_uuid(kDevices + track.device);
     descriptor.set_name(NameOf(track, info));
-    if (track.kind == TrackKind::kMemory)
-      descriptor.mutable_counter()->set_unit(perfetto::CounterDescriptor::SIZE_BYTES);
+    if (Counts(track.kind)) descriptor.mutable_counter()->set_unit(perfetto::CounterDescriptor::SIZE_BYTES);
     Write(packet);
   }
   static void Annotate(const char* name, const std::string& value, perfetto::TrackEvent& event) {
@@ -364,6 +429,12 @@ class PerfettoWriter {
     packet_.mutable_track_event()->set_type(type);
     packet_.mutable_track_event()->set_track_uuid(track);
     return *packet_.mutable_track_event();
+  }
+  void Count(const Track& track, const v1::ProfileInfo& info, uint64_t ns, uint64_t bytes) {
+    const auto [uuid, is_new] = tracks_.Find(track);
+    if (is_new) Describe(track, uuid, info);
+    Begin(perfetto::TrackEvent::COUNTER, uuid, ns).set_counter_value(static_cast<int64_t>(bytes));
+    Write(packet_);
   }
   // Slices that may lie in each other; a slice's end comes after those of the slices in it.
   void AddRanges(const std::vector<Slice>& ranges, const v1::ProfileInfo& info) {
@@ -412,6 +483,7 @@ class PerfettoWriter {
   }
 
   const ProfileData& profile_;
+  const uint64_t base_;
   std::string out_;
   Tracks tracks_;
   std::map<uint32_t, bool> devices_;
@@ -422,6 +494,7 @@ template <typename Writer>
 std::string Written(const ProfileData& profile) {
   Writer writer(profile);
   for (const ProfiledSession& session : profile.sessions) writer.Add(session);
+  for (const DeviceHistory& history : profile.memory) writer.Add(history);
   return writer.Finish();
 }
 

@@ -248,8 +248,8 @@ class Queue {
 
   // Copies bytes from a buffer of another device of the session to one of this device, after what was sent to
   // `source_queue` and to this queue. Later commands of either device see it as done. Errors of commands that
-  // made the bytes are errors of this queue, too. If !CopiesDirectly(source_queue), the bytes go by way of host
-  // memory, in pieces, both ways at once, and this waits until they have left the other device.
+  // made the bytes are errors of this queue, too. If !CopiesDirectly(source_queue), the bytes go by way of
+  // host memory, in pieces, both ways at once, and this waits until they have left the other device.
   absl::Status CopyFrom(const Queue& source_queue, BufferHandle source, uint64_t source_offset,
                         BufferHandle target, uint64_t target_offset, uint64_t bytes) const;
   // Returns whether the daemon copies from that device to this one without the host: it is new enough and on
