@@ -18,6 +18,8 @@ class Comparer {
   virtual ~Comparer() = default;
   // The most bytes of a piece. Constant.
   virtual uint64_t piece_bytes() const = 0;
+  // Has made what takes long to make: there may soon be something to compare.
+  virtual void WarmUp() {}
   // Starts one piece, of a multiple of 8 bytes. Returns false if that is not possible now; an error: never.
   // The memory stays there until Poll has the result. REQUIRES: nothing is under way.
   virtual absl::StatusOr<bool> StartDigest(const std::byte* memory, uint64_t bytes) = 0;

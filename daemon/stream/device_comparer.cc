@@ -3,7 +3,6 @@
 #include <sys/random.h>
 
 #include <atomic>
-#include <vector>
 
 #include "proto/base/check.h"
 #include "proto/base/clock.h"
@@ -33,6 +32,10 @@ Operand Integers(const void* memory, uint64_t count) {
   operand.sizes[0] = static_cast<int64_t>(count);
   operand.strides[0] = 1;
   return operand;
+}
+
+MemoryUse ReadOf(const std::byte* memory, uint64_t bytes) {
+  return {reinterpret_cast<uint64_t>(memory), bytes, MemoryUse::Kind::kRead};
 }
 
 }  // namespace
@@ -66,7 +69,25 @@ absl::Status DeviceComparer::Prepare() {
   return absl::OkStatus();
 }
 
+// Where the kernels are compiled beside the device's work: on a CPU that would take others' time.
+void DeviceComparer::WarmUp() {
+  if (device_.properties().kind != "gpu" || !Prepare().ok()) return;
+  const std::byte* const unused = memory_->OnDevice(memory_->address() + kWorkspaceAt);
+  (void)PlanDigest(unused, piece_bytes_);
+  (void)PlanCompare(unused, unused, piece_bytes_);
+}
+
 absl::StatusOr<bool> DeviceComparer::StartDigest(const std::byte* memory, uint64_t bytes) {
+  const MemoryUse uses[] = {ReadOf(memory, bytes)};
+  return Start(PlanDigest(memory, bytes), uses);
+}
+
+absl::StatusOr<bool> DeviceComparer::StartCompare(const std::byte* a, const std::byte* b, uint64_t bytes) {
+  const MemoryUse uses[] = {ReadOf(a, bytes), ReadOf(b, bytes)};
+  return Start(PlanCompare(a, b, bytes), uses);
+}
+
+absl::StatusOr<kernels::Readiness> DeviceComparer::PlanDigest(const std::byte* memory, uint64_t bytes) {
   static const ops::Row& row = ops::RowOf("xpud::digest");
   RETURN_IF_ERROR(Prepare());
   Report* const report = memory_->OnDevice(reinterpret_cast<Report*>(memory_->address()));
@@ -74,35 +95,35 @@ absl::StatusOr<bool> DeviceComparer::StartDigest(const std::byte* memory, uint64
   const Operand inputs[] = {Integers(memory, bytes / sizeof(uint64_t))};
   const ops::Number key = ops::Number::Integer(static_cast<int64_t>(key_));
   kernels::OpCall call = {.row = &row, .outputs = outputs, .inputs = inputs, .attributes = {&key, 1}};
-  return Start(call);
+  return Plan(call);
 }
 
-absl::StatusOr<bool> DeviceComparer::StartCompare(const std::byte* a, const std::byte* b, uint64_t bytes) {
+absl::StatusOr<kernels::Readiness> DeviceComparer::PlanCompare(const std::byte* a, const std::byte* b,
+                                                               uint64_t bytes) {
   static const ops::Row& row = ops::RowOf("xpud::differences");
   RETURN_IF_ERROR(Prepare());
   Report* const report = memory_->OnDevice(reinterpret_cast<Report*>(memory_->address()));
   const Operand outputs[] = {Integers(&report->results[0], 1)};
   const Operand inputs[] = {Integers(a, bytes / sizeof(uint64_t)), Integers(b, bytes / sizeof(uint64_t))};
   kernels::OpCall call = {.row = &row, .outputs = outputs, .inputs = inputs, .attributes = {}};
-  return Start(call);
+  return Plan(call);
 }
 
-absl::StatusOr<bool> DeviceComparer::Start(kernels::OpCall& call) {
-  if (!queue_->ready()) return false;
-  auto* const report = reinterpret_cast<Report*>(memory_->address());
+absl::StatusOr<kernels::Readiness> DeviceComparer::Plan(kernels::OpCall& call) {
   call.compute = ops::DType::kInt64;
-  call.error_word = &memory_->OnDevice(report)->unused_error;
+  call.error_word = &memory_->OnDevice(reinterpret_cast<Report*>(memory_->address()))->unused_error;
   const auto workspace = [&](size_t bytes) -> absl::StatusOr<void*> {
     if (bytes > kWorkspaceBytes) return absl::ResourceExhaustedError("a digest's workspace is too large");
     return memory_->OnDevice(memory_->address() + kWorkspaceAt);
   };
-  ASSIGN_OR_RETURN(const kernels::Readiness ready, library_.Plan(call, workspace, launches_));
-  if (ready != kernels::Readiness::kReady) return false;
-  std::vector<MemoryUse> uses;
-  for (const Operand& input : call.inputs) {
-    uses.push_back({reinterpret_cast<uint64_t>(input.data),
-                    static_cast<uint64_t>(input.numel()) * sizeof(uint64_t), MemoryUse::Kind::kRead});
-  }
+  return library_.Plan(call, workspace, launches_);
+}
+
+absl::StatusOr<bool> DeviceComparer::Start(const absl::StatusOr<kernels::Readiness>& planned,
+                                           std::span<const MemoryUse> uses) {
+  RETURN_IF_ERROR(planned.status());
+  if (*planned != kernels::Readiness::kReady || !queue_->ready()) return false;
+  auto* const report = reinterpret_cast<Report*>(memory_->address());
   report->results[0] = report->results[1] = UINT64_MAX;  // not equal, should the kernel write nothing
   const uint64_t began = NowNs();
   RETURN_IF_ERROR(Append(uses));

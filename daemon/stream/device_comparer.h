@@ -21,6 +21,7 @@ class DeviceComparer final : public Comparer {
   ~DeviceComparer() override;
 
   uint64_t piece_bytes() const override { return piece_bytes_; }
+  void WarmUp() override;
   absl::StatusOr<bool> StartDigest(const std::byte* memory, uint64_t bytes) override;
   absl::StatusOr<bool> StartCompare(const std::byte* a, const std::byte* b, uint64_t bytes) override;
   absl::StatusOr<std::optional<Result>> Poll() override;
@@ -29,7 +30,12 @@ class DeviceComparer final : public Comparer {
   struct Report;  // words that the device writes
 
   absl::Status Prepare();
-  absl::StatusOr<bool> Start(kernels::OpCall& call);
+  // Plan the launches of a piece.
+  absl::StatusOr<kernels::Readiness> PlanDigest(const std::byte* memory, uint64_t bytes);
+  absl::StatusOr<kernels::Readiness> PlanCompare(const std::byte* a, const std::byte* b, uint64_t bytes);
+  absl::StatusOr<kernels::Readiness> Plan(kernels::OpCall& call);
+  absl::StatusOr<bool> Start(const absl::StatusOr<kernels::Readiness>& planned,
+                             std::span<const executor::MemoryUse> uses);
   absl::Status Append(std::span<const executor::MemoryUse> uses);
 
   executor::Device& device_;

@@ -117,6 +117,10 @@ void Merger::Poll(uint64_t now_ns, uint64_t last_content, absl::FunctionRef<bool
     if (job_) EndJob();
     return;
   }
+  if (!is_warm_ && !members_.empty()) {
+    is_warm_ = true;
+    comparer_->WarmUp();
+  }
   NoteContents(now_ns, last_content);
   if (time_ns_ <= 0 || now_ns < retry_ns_) return;
   is_blocked_ = false;

@@ -3,7 +3,7 @@
 // nobody has written for kIdleNs later. The device computes digests of contents, and compares those with
 // equal digests byte for byte: digests only say what is worth a comparison. Nothing waits for any of that: if
 // a buffer is written meanwhile, its content has another number, and the result is dropped. Uses at most one
-// hundredth of the device's time. REQUIRES: the lane's thread.
+// hundredth of the device's time, in the long run. REQUIRES: the lane's thread.
 #pragma once
 
 #include <atomic>
@@ -170,7 +170,7 @@ class Merger final : memory::User {
   std::map<Key, std::vector<Id>> by_digest_;
   std::optional<Job> job_;
   uint64_t sequence_ = 0;  // of the last piece
-  bool is_off_ = false;
+  bool is_off_ = false, is_warm_ = false;
   int64_t time_ns_ = 0;  // of the clock, of which it may use a part
   uint64_t used_ns_ = 0, read_bytes_ = 0;
   uint64_t polled_ns_ = 0;
