@@ -514,7 +514,7 @@ TEST_F(MergerTest, TakesAHundredthOfTheTime) {
   EXPECT_LE(comparer_->digests, at_once + 11);
   memory::DeviceMemory usage;
   state_.merger->AddTo(usage);
-  const auto pieces = static_cast<uint64_t>(all_digests + comparer_->digests);
+  const auto pieces = static_cast<uint64_t>(all_digests) + static_cast<uint64_t>(comparer_->digests);
   EXPECT_EQ(usage.merging_ns, pieces * kMillisecond);
   EXPECT_EQ(usage.merging_bytes, pieces * kMiB);
 }

@@ -191,14 +191,9 @@ absl::StatusOr<std::shared_ptr<const memory::MovedOutFile>> MakeMovedOutFile(con
   return file;
 }
 
-// Of the lowest class, unless that would have an executor process of its own.
-std::unique_ptr<stream::Merger> MakeMerger(const Options& options, const stream::DeviceState& state,
-                                           uint32_t index) {
-  const PriorityClass priority = options.batch_executor == executor::BatchExecutor::kOn
-                                     ? PriorityClass::kInteractive
-                                     : PriorityClass::kBatch;
+std::unique_ptr<stream::Merger> MakeMerger(const stream::DeviceState& state, uint32_t index) {
   return std::make_unique<stream::Merger>(
-      *state.pool, std::make_unique<stream::DeviceComparer>(*state.device, *state.library, priority),
+      *state.pool, std::make_unique<stream::DeviceComparer>(*state.device, *state.library),
       [index](const absl::Status& trouble) {
         spdlog::warn("merging_ended device={} error=\"{}\" note=\"equal memory is not merged any more\"",
                      index, std::string(trouble.message()));
@@ -277,7 +272,7 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
                    std::string(trouble.message()));
     };
     state.Use(std::move(device), index, std::move(move));
-    if (options.merge != config::Merge::kOff) state.merger = MakeMerger(options, state, index);
+    if (options.merge != config::Merge::kOff) state.merger = MakeMerger(state, index);
     reloader.SetUp(state);
     states.push_back(std::move(state));
   }

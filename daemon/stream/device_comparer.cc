@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "daemon/tenant/time_grant.h"
 #include "proto/base/check.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
@@ -47,11 +48,9 @@ struct DeviceComparer::Report {
   uint64_t unused_error;
 };
 
-DeviceComparer::DeviceComparer(executor::Device& device, kernels::KernelLibrary& library,
-                               PriorityClass priority)
+DeviceComparer::DeviceComparer(executor::Device& device, kernels::KernelLibrary& library)
     : device_(device),
       library_(library),
-      priority_(priority),
       key_(RandomKey()),
       piece_bytes_(device.properties().kind == "gpu" ? kGpuPiece : kCpuPiece) {
   static_assert(sizeof(Report) <= kWorkspaceAt);
@@ -64,7 +63,7 @@ absl::Status DeviceComparer::Prepare() {
     ASSIGN_OR_RETURN(memory_, device_.AllocateHost(kWorkspaceAt + kWorkspaceBytes));
   }
   if (queue_ != nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(queue_, device_.CreateQueue(priority_, executor::kDaemon));
+  ASSIGN_OR_RETURN(queue_, device_.CreateQueue(PriorityClass::kInteractive, executor::kDaemon));
   queue_->Watch(&reinterpret_cast<Report*>(memory_->address())->done);
   return absl::OkStatus();
 }

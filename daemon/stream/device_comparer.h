@@ -1,5 +1,6 @@
-// A Comparer whose kernels run in a queue of their own on the device. Digests have a
-// secret key, so that nobody can make contents that have equal ones. REQUIRES: the lane's thread.
+// A Comparer whose kernels run in a queue of their own on the device. It is not of a lower class than others:
+// what they read stays on the device until they end, while another tenant may wait for its turn. Digests have
+// a secret key, so that nobody can make contents that have equal ones. REQUIRES: the lane's thread.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,6 @@
 #include "daemon/executor/api/device.h"
 #include "daemon/executor/api/device_queue.h"
 #include "daemon/stream/comparer.h"
-#include "daemon/tenant/time_grant.h"
 #include "kernels/api/launch.h"
 #include "kernels/dispatch/kernel_library.h"
 
@@ -16,8 +16,8 @@ namespace xpud::stream {
 
 class DeviceComparer final : public Comparer {
  public:
-  // Device and library outlive it. `priority`: of its queue.
-  DeviceComparer(executor::Device& device, kernels::KernelLibrary& library, PriorityClass priority);
+  // Device and library outlive it.
+  DeviceComparer(executor::Device& device, kernels::KernelLibrary& library);
   ~DeviceComparer() override;
 
   uint64_t piece_bytes() const override { return piece_bytes_; }
@@ -40,7 +40,6 @@ class DeviceComparer final : public Comparer {
 
   executor::Device& device_;
   kernels::KernelLibrary& library_;
-  const PriorityClass priority_;
   const uint64_t key_;
   const uint64_t piece_bytes_;
   std::unique_ptr<executor::HostMemory> memory_;  // a Report, and workspace

@@ -34,7 +34,7 @@ class Memory;
 class Merger final : memory::User {
  public:
   static constexpr uint64_t kIdleNs = 10'000'000'000;
-  static constexpr uint64_t kPart = 100;               // one of so many parts of the device's time
+  static constexpr uint64_t kPart = 100;                // one of so many parts of the device's time
   static constexpr uint64_t kMaxSavedNs = 100'000'000;  // of this time, while there is nothing to do
   static constexpr int kMaxComparisons = 4;   // of a buffer's contents, however many digests are equal
   static constexpr size_t kMaxKnown = 16384;  // buffers whose digests are kept
