@@ -15,7 +15,7 @@ class Comparer {
  public:
   using Words = std::array<uint64_t, 2>;
 
-  virtual ~Comparer() = default;
+  virtual ~Comparer() = default;  // the device does nothing more for it afterwards
   // The most bytes of a piece. Constant.
   virtual uint64_t piece_bytes() const = 0;
   // Has made what takes long to make: there may soon be something to compare.

@@ -78,7 +78,9 @@ void Merger::Remove(uint64_t id) {
 }
 
 void Merger::Abandon(const absl::Status& trouble) {
+  if (comparer_ == nullptr) return;
   is_off_ = true;
+  comparer_ = nullptr;  // with its queue: what the device still reads must be there until then
   if (job_) EndJob();
   on_trouble_(trouble);
 }

@@ -161,7 +161,7 @@ class Merger final : memory::User {
   void Trim(uint64_t now_ns);
 
   memory::Pool& pool_;
-  std::unique_ptr<Comparer> comparer_;
+  std::unique_ptr<Comparer> comparer_;  // null: nothing more is compared
   const std::function<void(const absl::Status&)> on_trouble_;
   const size_t max_known_;
   std::map<Tenant, std::unique_ptr<OfTenant>> tenants_;
