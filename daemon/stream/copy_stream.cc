@@ -252,8 +252,9 @@ absl::StatusOr<Outcome> CopyStream::Lend(std::span<const std::byte> bytes, Queue
     if (exported.ok()) chunk = *exported;
     error = exported.status();
   }
-  Lends::Lent* const lent = lends_.Add(lend.loan, {queue.id, command.sequence},
-                                       allocation.block.address + lend.offset, lend.bytes, chunk, error);
+  const std::byte* const begin = chunk == nullptr ? nullptr : allocation.block.address + lend.offset;
+  Lends::Lent* const lent =
+      lends_.Add(lend.loan, {queue.id, command.sequence}, begin, lend.bytes, chunk, error);
   if (lent == nullptr) {
     command.stall = records::Stall::kLent;
     return Outcome::kStalled;
