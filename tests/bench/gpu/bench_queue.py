@@ -17,7 +17,7 @@ MIB, COUNT = (16, 3) if rows.SMOKE else (1024, 11)
 def held_bytes() -> int:
     """What the daemon's tenants hold, shared memory included."""
     done = subprocess.run([pathlib.Path(os.environ["XPUD_BENCH_BINARIES"]) / "xpuctl", "memory", "-o", "json"], check=True, stdout=subprocess.PIPE, text=True)
-    return sum(int(tenant.get("holds_bytes", 0)) for device in json.loads(done.stdout)["devices"] for tenant in device.get("tenants", []))
+    return sum(int(tenant.get("holds_bytes", 0)) for tenant in json.loads(done.stdout).get("tenants", []))
 
 
 def receiver(side: str) -> Child:
@@ -41,6 +41,8 @@ def main() -> None:
     programs["xpud"].send("orphan")
     if wrong := programs["xpud"].expect("done", 60)["wrong"]:
         raise RuntimeError(f"{wrong} elements were lost with their sender")
+    if (held := held_bytes() - before) < MIB << 20:
+        raise RuntimeError(f"the daemon says that the receiver holds {held} bytes")
     programs["xpud"].send("drop")
     programs["xpud"].expect("done", 60)
     left = held_bytes() - before
