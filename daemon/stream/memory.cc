@@ -185,7 +185,9 @@ void Memory::Defer(Deferred entry, const Queue* queue, uint64_t sequence) {
 }
 
 bool Memory::IsSettled(const handles::Buffer& buffer) {
-  return buffer.own.block.address != nullptr && buffer.own.written && !buffer.own.is_shared &&
+  const bool is_copied = std::ranges::any_of(
+      copying_, [&](const Copying& copying) { return copying.buffer == &buffer && !HasEnded(copying); });
+  return !is_copied && buffer.own.block.address != nullptr && buffer.own.written && !buffer.own.is_shared &&
          buffer.own.poison == memory::Poison::kNone && !IsBeingWritten(buffer);
 }
 
