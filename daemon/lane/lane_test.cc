@@ -34,18 +34,20 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kMiB = 1 << 20;
 
-stream::DeviceState MakeDevice(uint32_t index, uint64_t memory = uint64_t{256} << 20) {
+stream::DeviceState MakeDevice(uint32_t index, uint64_t memory = uint64_t{256} << 20,
+                               bool asynchronous = false) {
   stream::DeviceState state;
-  state.Use(std::make_unique<MemoryDevice>(/*asynchronous=*/false, memory), index);
+  state.Use(std::make_unique<MemoryDevice>(asynchronous, memory), index);
   state.library = *kernels::KernelLibrary::Create({});
   return state;
 }
 
 // A daemon without its listener.
 struct Daemon {
-  explicit Daemon(int devices, Lanes::Options options = {}) {
+  explicit Daemon(int devices, Lanes::Options options = {}, bool asynchronous = false) {
     std::vector<stream::DeviceState> states;
-    for (int d = 0; d < devices; ++d) states.push_back(MakeDevice(static_cast<uint32_t>(d)));
+    for (int d = 0; d < devices; ++d)
+      states.push_back(MakeDevice(static_cast<uint32_t>(d), 256 * kMiB, asynchronous));
     options.policy = scheduler::TenantShares::Create;
     lanes = *Lanes::Create(std::move(states), registry, std::move(options));
   }
@@ -138,7 +140,7 @@ class Copies : public ::testing::Test {
   static constexpr uint64_t kBytes = 1024;
   static constexpr wire::Handle kBuffer = {1, 1};
 
-  Copies() {
+  explicit Copies(bool asynchronous = false) : daemon_(2, {}, asynchronous) {
     for (Client* const each : {&here_, &there_}) {
       each->Send(wire::AllocateCommand{
           wire::Header(wire::CommandKind::kAllocate, 0, sizeof(wire::AllocateCommand)), kBuffer, kBytes});
@@ -158,10 +160,10 @@ class Copies : public ::testing::Test {
     return client.Send(wire::LendCommand{wire::Header(wire::CommandKind::kLend, 0, sizeof(wire::LendCommand)),
                                          kBuffer, 0, kBytes, loan});
   }
-  static uint64_t CopyFrom(Client& client, uint32_t source, uint64_t loan) {
+  static uint64_t CopyFrom(Client& client, uint32_t source, uint64_t loan, wire::Handle target = kBuffer) {
     return client.Send(
         wire::CopyFromCommand{wire::Header(wire::CommandKind::kCopyFrom, 0, sizeof(wire::CopyFromCommand)),
-                              kBuffer, 0, kBytes, loan, source, 0});
+                              target, 0, kBytes, loan, source, 0});
   }
   static std::string Read(Client& client) {
     const uint64_t read = client.Send(
@@ -174,7 +176,18 @@ class Copies : public ::testing::Test {
     return {reinterpret_cast<const char*>(client.transport->staging().data()), kBytes};
   }
 
-  Daemon daemon_{2};
+  uint64_t UsedBytes(uint32_t device) const {
+    uint64_t used = 0;
+    Lane& lane = (*daemon_.lanes)[device];
+    lane.Call([&] { used = lane.state().pool->used_bytes(); });
+    return used;
+  }
+  bool BecomesFree(uint32_t device) const {
+    for (int i = 0; i < 2000 && UsedBytes(device) != 0; ++i) std::this_thread::sleep_for(milliseconds(1));
+    return UsedBytes(device) == 0;
+  }
+
+  Daemon daemon_;
   const std::shared_ptr<session::Session> session_ = daemon_.Connect();
   Client here_{daemon_, session_, 0}, there_{daemon_, session_, 1};
 };
@@ -223,14 +236,71 @@ TEST_F(Copies, EndWithTheirSession) {
   CopyFrom(there_, 0, 2);
   daemon_.lanes->Close(*session_, "the test");
   EXPECT_THAT(here_.Fate() + there_.Fate(), HasSubstr("the test"));
-  for (uint32_t device = 0; device < 2; ++device) {
-    uint64_t used = 1;
+  for (const uint32_t device : {0, 1}) EXPECT_TRUE(BecomesFree(device));
+  EXPECT_EQ(session_->loans().open(), 0u);
+}
+
+// On devices that report what they have done only when the test says so.
+class LostCopies : public Copies {
+ protected:
+  LostCopies() : Copies(/*asynchronous=*/true) {}
+
+  void On(uint32_t device, absl::FunctionRef<void(MemoryDevice&)> task) const {
     Lane& lane = (*daemon_.lanes)[device];
-    for (int i = 0; i < 1000 && used != 0; ++i) {
-      lane.Call([&] { used = lane.state().pool->used_bytes(); });
-    }
-    EXPECT_EQ(used, 0u);
+    lane.Call([&] { task(static_cast<MemoryDevice&>(*lane.state().device)); });
   }
+  void Lose(uint32_t device) const {
+    On(device, [&](MemoryDevice& each) { each.Lose(session_->id(), "the work is lost"); });
+  }
+  void Announce(uint32_t device) const {
+    On(device, [](MemoryDevice& each) { each.Announce(); });
+  }
+  // Each device lends its buffer, and the other one is at its copy.
+  void LendAndCopy() {
+    for (Client* const each : {&here_, &there_}) {
+      Fill(*each, 'x');
+      Lend(*each, 1);
+      each->Send(wire::AllocateCommand{
+          wire::Header(wire::CommandKind::kAllocate, 0, sizeof(wire::AllocateCommand)), kCopy, kBytes});
+    }
+    for (const uint32_t source : {0, 1}) {
+      ASSERT_TRUE(Becomes(source, handles::Loan::State::kReady, [&] { Announce(source); }));
+    }
+    CopyFrom(there_, 0, 1, kCopy);
+    CopyFrom(here_, 1, 1, kCopy);
+    for (const uint32_t source : {0, 1}) ASSERT_TRUE(Becomes(source, handles::Loan::State::kBorrowed, [] {}));
+  }
+  static constexpr wire::Handle kCopy = {2, 1};
+
+ private:
+  // Of the source's loan.
+  bool Becomes(uint32_t source, handles::Loan::State state, absl::FunctionRef<void()> meanwhile) const {
+    for (int i = 0; i < 1000; ++i) {
+      const auto loan = session_->loans().Find(source, 1);
+      if (loan.ok() && *loan != nullptr && (*loan)->state() == state) return true;
+      meanwhile();
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return false;
+  }
+};
+
+TEST_F(LostCopies, KeepTheirSourceUntilTheOtherDeviceHasReadIt) {
+  LendAndCopy();
+  Lose(0);
+  EXPECT_THAT(here_.Fate() + there_.Fate(), HasSubstr("the work is lost"));
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_NE(UsedBytes(0), 0u);
+    std::this_thread::sleep_for(milliseconds(1) / 10);
+  }
+  for (int i = 0; i < 1000 && session_->loans().open() != 0; ++i) Announce(1);
+  for (const uint32_t device : {0, 1}) EXPECT_TRUE(BecomesFree(device));
+}
+
+TEST_F(LostCopies, WaitForNoDeviceThatIsLostToo) {
+  LendAndCopy();
+  for (const uint32_t device : {0, 1}) Lose(device);
+  for (const uint32_t device : {0, 1}) EXPECT_TRUE(BecomesFree(device));
   EXPECT_EQ(session_->loans().open(), 0u);
 }
 

@@ -113,6 +113,13 @@ bool DeviceSession::End() {
 bool DeviceSession::EndWork() {
   reader_.Drop();
   counters_.compile_ns = kernel_owner_->compile_ns() + ahead_owner_->compile_ns();
+  if (!device_ended_ && !EndDeviceWork()) return false;
+  device_ended_ = true;
+  borrows_.ReturnAll();  // first: another device may wait for this one as this one waits for it
+  return lends_.TakeBack();
+}
+
+bool DeviceSession::EndDeviceWork() {
   if (abandoned_) return true;
   if (!std::exchange(ending_, true)) {
     bool failed = false;
@@ -122,7 +129,7 @@ bool DeviceSession::EndWork() {
   }
   if (!announcer_.Announce().ok()) return true;
   Poll();
-  return busy_queues_ == 0 && lends_.TakeBack();
+  return busy_queues_ == 0;
 }
 
 void DeviceSession::Abandon() { abandoned_ = true; }

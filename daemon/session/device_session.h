@@ -154,6 +154,8 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User, stream::
   // Runs the command that `header` starts. Returns as OpStream::Run.
   absl::StatusOr<Outcome> RunCommand(const wire::CommandHeader& header);
   bool EndWork();
+  // Whether the device does nothing more for the session.
+  bool EndDeviceWork();
   // Ends what was copied between devices meanwhile.
   void SettleLoans();
   // The next command waits, as command_.stall says.
@@ -240,6 +242,7 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User, stream::
   bool tenant_waits_ = false;  // its tenant may not run
   bool ending_ = false;        // takes no more commands
   bool abandoned_ = false;     // the device does nothing more
+  bool device_ended_ = false;  // seen by EndWork
 };
 
 }  // namespace xpud::session

@@ -28,7 +28,8 @@ class Comparer {
     Words words;           // the digest; or how many words of 8 bytes differ, and 0
     uint64_t took_ns = 0;  // of the device's time
   };
-  // Returns nullopt while the device works. An error: the work is lost, and nothing more can be done.
+  // Returns nullopt while the device works, also after a part has failed. An error: the work is lost, and
+  // nothing more can be done.
   virtual absl::StatusOr<std::optional<Result>> Poll() = 0;
 };
 

@@ -146,9 +146,11 @@ absl::StatusOr<std::optional<Comparer::Result>> DeviceComparer::Poll() {
   auto* const report = reinterpret_cast<Report*>(memory_->address());
   const uint64_t done = std::atomic_ref<uint64_t>(report->done).load(std::memory_order_acquire);
   if (queue_->HasTrouble()) [[unlikely]]
-    RETURN_IF_ERROR(queue_->TakeTrouble().error);
+    trouble_.Update(queue_->TakeTrouble().error);
+  // Also after an error: the rest of the piece still uses the memory.
   if (done != sequence_) return std::nullopt;
   queue_->Completed(done);
+  RETURN_IF_ERROR(trouble_);
   return Result{{report->results[0], report->results[1]}, report->ended_ns - report->began_ns};
 }
 

@@ -46,6 +46,7 @@ class DeviceComparer final : public Comparer {
   std::unique_ptr<executor::DeviceQueue> queue_;
   kernels::LaunchList launches_;
   uint64_t sequence_ = 0;  // of the last piece
+  absl::Status trouble_;   // of the queue
 };
 
 }  // namespace xpud::stream

@@ -83,6 +83,9 @@ class MemoryDevice::Queue final : public executor::DeviceQueue {
     Store(word, 1);
     return absl::OkStatus();
   }
+  bool HasTrouble() const override { return !trouble_.ok(); }
+  Trouble TakeTrouble() override { return {std::exchange(trouble_, absl::OkStatus()), {}}; }
+  void Raise(const absl::Status& error) { trouble_ = error; }
   void Announce() {
     for (const auto& [word, value] : announcements_) Store(word, value);
     announcements_.clear();
@@ -91,6 +94,7 @@ class MemoryDevice::Queue final : public executor::DeviceQueue {
  private:
   MemoryDevice& device_;
   std::vector<std::pair<uint64_t*, uint64_t>> announcements_;
+  absl::Status trouble_;
 };
 
 class MemoryDevice::Moves final : public executor::Mover {
@@ -188,7 +192,7 @@ executor::Mover* MemoryDevice::mover() {
 
 std::vector<executor::Verdict> MemoryDevice::Poll() {
   if (moves_ != nullptr) moves_->Run();
-  return {};
+  return std::exchange(verdicts_, {});
 }
 
 absl::StatusOr<std::unique_ptr<executor::HostMemory>> MemoryDevice::AllocateHost(uint64_t bytes) {
@@ -218,6 +222,10 @@ absl::StatusOr<std::string> MemoryDevice::Assemble(const std::string&) {
 
 absl::StatusOr<uint64_t> MemoryDevice::RunHostKernel(const kernels::Launch&) {
   return absl::UnimplementedError("this device runs no kernels");
+}
+
+void MemoryDevice::Raise(const absl::Status& error) {
+  for (Queue* queue : queues_) queue->Raise(error);
 }
 
 void MemoryDevice::Announce() {

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,10 @@ class MemoryDevice final : public executor::Device {
   void FailMoves(absl::Status status) { move_failure_ = std::move(status); }
   // Reports all work done so far.
   void Announce();
+  // A part of each queue's work has failed; the rest goes on.
+  void Raise(const absl::Status& error);
+  // The next Poll says that the owner's work is lost.
+  void Lose(uint64_t owner, std::string reason) { verdicts_.push_back({owner, std::move(reason)}); }
 
  private:
   class Queue;
@@ -47,6 +52,7 @@ class MemoryDevice final : public executor::Device {
   std::set<Queue*> queues_;
   std::shared_ptr<Moves> moves_;
   absl::Status move_failure_;
+  std::vector<executor::Verdict> verdicts_;
 };
 
 }  // namespace xpud::lane
