@@ -28,7 +28,8 @@ class PoolTest : public testing::Test {
   }
 
   lane::MemoryDevice device_{/*asynchronous=*/false, uint64_t{1} << 30};
-  Pool pool_{device_, 0};
+  std::vector<absl::Status> refusals_;
+  Pool pool_{device_, 0, {.on_refusal = [this](const absl::Status& why) { refusals_.push_back(why); }}};
   std::atomic<uint64_t> credit_{0}, claim_{0};
   Ledger::Account& account_ = pool_.Open(Tenant{1000, ""}, &credit_, &claim_);
 };
@@ -51,6 +52,22 @@ TEST_F(PoolTest, UsageSaysWhatEachTenantHas) {
   pool_.Close(others);
   EXPECT_FALSE(pool_.Usage().tenants.contains(other));
   pool_.Free(mine);
+}
+
+TEST_F(PoolTest, OperatorsAreToldWhyTheDriverGivesNoMemory) {
+  device_.FailAllocations(absl::UnimplementedError("no such memory"));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(pool_.Allocate(kMebibyte, account_).ok());
+  ASSERT_EQ(refusals_.size(), 1u) << "not at each call";
+  EXPECT_EQ(refusals_[0].message(), "no such memory");
+  device_.FailAllocations(absl::OkStatus());
+  pool_.Free(Allocate(kMebibyte));
+  refusals_.clear();
+  for (const absl::Status& status :
+       {absl::UnavailableError("being replaced"), absl::ResourceExhaustedError("full")}) {
+    device_.FailAllocations(status);
+    EXPECT_FALSE(pool_.Allocate(900 * kMebibyte, account_).ok());
+  }
+  EXPECT_TRUE(refusals_.empty()) << "these are no faults";
 }
 
 // The free ranges of many small blocks are in the way of one large block. Returning their slabs once is

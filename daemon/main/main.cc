@@ -271,6 +271,9 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(
       spdlog::warn("memory_move_failed device={} error=\"{}\" note=\"it is tried again\"", index,
                    std::string(trouble.message()));
     };
+    move.on_refusal = [index](const absl::Status& why) {
+      spdlog::warn("memory_refused device={} error=\"{}\"", index, std::string(why.message()));
+    };
     state.Use(std::move(device), index, std::move(move));
     if (options.merge != config::Merge::kOff) state.merger = MakeMerger(state, index);
     reloader.SetUp(state);

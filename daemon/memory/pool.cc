@@ -59,7 +59,11 @@ absl::Status Pool::Grow(Ledger::Account& account, uint64_t bytes, Limit limit) {
       Trim();
       grown = account.arena->Grow(bytes, least);
     }
-    if (!absl::IsResourceExhausted(grown)) return grown;
+    if (!absl::IsResourceExhausted(grown)) {
+      // Clients are told only that there is no memory.
+      if (!grown.ok() && !absl::IsUnavailable(grown)) residency_.Refused(grown);
+      return grown;
+    }
     if (residency_.AwaitsPeers()) return absl::UnavailableError("another device still maps memory");
     residency_.DeviceIsFull();
   }

@@ -769,6 +769,11 @@ void Residency::Forget(Chunk& chunk) {
   ended_.erase(ended);
 }
 
+void Residency::Refused(const absl::Status& why) {
+  const uint64_t now = NowNs();
+  if (now - std::exchange(refused_ns_, now) >= kSecond) options_.on_refusal(why);
+}
+
 // It is tried again.
 void Residency::Note(const absl::Status& trouble) {
   pause_until_ns_ = now_ns_ + kPauseNs;

@@ -39,6 +39,8 @@ class Residency {
     uint64_t turn_limit_ns = 10'000'000'000;
     // A move has failed, and is tried again. At most once a second.
     std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {};
+    // The driver gives no memory, for another reason than that there is none. As often.
+    std::function<void(const absl::Status&)> on_refusal = [](const absl::Status&) {};
     std::function<void()> wake = [] {};  // called on any thread when Poll has something to do
   };
 
@@ -50,6 +52,9 @@ class Residency {
   // Of a tenant: the higher ones keep their memory longer. A seam for the lane, which knows claims.
   void SetClasses(std::function<PriorityClass(const Tenant&)> class_of) { class_of_ = std::move(class_of); }
   void SetTurnLimit(uint64_t ns) { options_.turn_limit_ns = ns; }
+
+  // See on_refusal.
+  void Refused(const absl::Status& why);
 
   // For Arena.
   void Add(Arena& arena) { arenas_.push_back(&arena); }
@@ -190,7 +195,7 @@ class Residency {
   bool changed_ = false;  // since the last Decide
   uint64_t now_ns_ = 0, decided_ns_ = 0, rated_ns_ = 0, last_move_ns_ = 0, pause_until_ns_ = 0;
   uint64_t turns_ = 0, turn_ns_ = 0;
-  uint64_t noted_ns_ = 0;
+  uint64_t noted_ns_ = 0, refused_ns_ = 0;
 };
 
 }  // namespace xpud::memory

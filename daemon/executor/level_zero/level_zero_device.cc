@@ -440,7 +440,12 @@ absl::Status LevelZeroDevice::FindVirtualMemory() {
   const ze_result_t asked = zeVirtualMemQueryPageSize(context_, device_, kChunkAlignment, &page);
   if (asked == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE) return absl::OkStatus();
   RETURN_IF_ERROR(ToStatus(asked, "zeVirtualMemQueryPageSize"));
-  virtual_memory_ = page != 0;
+  if (page == 0) return absl::OkStatus();
+  // Intel's driver of 2022 knows pages, and reserves none.
+  ASSIGN_OR_RETURN(AddressSpace addresses, AddressSpace::ForChunks());
+  ASSIGN_OR_RETURN(const uint64_t start, addresses.Take(kChunkAlignment));
+  const auto reserved = Reserve(reinterpret_cast<void*>(start), kChunkAlignment);
+  virtual_memory_ = !absl::IsUnimplemented(reserved.status());
   return absl::OkStatus();
 }
 

@@ -159,6 +159,7 @@ MemoryDevice::MemoryDevice(bool asynchronous, uint64_t total_memory) {
 }
 
 absl::StatusOr<std::unique_ptr<executor::Chunk>> MemoryDevice::AllocateChunk(uint64_t bytes) {
+  RETURN_IF_ERROR(allocation_failure_);
   void* const address =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   XPUD_CHECK(address != MAP_FAILED);

@@ -37,7 +37,8 @@ class MemoryDevice final : public executor::Device {
   absl::StatusOr<std::unique_ptr<executor::Chunk>> ReserveChunk(uint64_t bytes) override;
   executor::Mover* mover() override;
   std::vector<executor::Verdict> Poll() override;
-  // The next moves fail so.
+  // New chunks, and the next moves, fail so.
+  void FailAllocations(absl::Status status) { allocation_failure_ = std::move(status); }
   void FailMoves(absl::Status status) { move_failure_ = std::move(status); }
   // Reports all work done so far.
   void Announce();
@@ -51,7 +52,7 @@ class MemoryDevice final : public executor::Device {
   class Moves;
   std::set<Queue*> queues_;
   std::shared_ptr<Moves> moves_;
-  absl::Status move_failure_;
+  absl::Status allocation_failure_, move_failure_;
   std::vector<executor::Verdict> verdicts_;
 };
 
