@@ -36,9 +36,6 @@ constexpr uint64_t kBytes = 2 * kMiB;  // of most buffers
 // Looks at the memory when it is asked for the result, which it holds back if a test says so.
 class TestComparer final : public stream::Comparer {
  public:
-  ~TestComparer() override {
-    if (on_end) on_end();
-  }
   uint64_t piece_bytes() const override { return kMiB; }
   absl::StatusOr<bool> StartDigest(const std::byte* memory, uint64_t bytes) override {
     ++digests;
@@ -66,7 +63,13 @@ class TestComparer final : public stream::Comparer {
     return result;
   }
 
-  std::function<void()> on_end;
+  void Reset() override {
+    if (on_reset) on_reset();
+    failure = absl::OkStatus();
+    holds = false;
+  }
+
+  std::function<void()> on_reset;
   absl::Status failure;
   bool holds = false;
   bool collides = false;             // all digests are equal
@@ -228,7 +231,11 @@ class MergerTest : public ::testing::Test {
     auto comparer = std::make_unique<TestComparer>();
     comparer_ = comparer.get();
     state_.merger = std::make_unique<stream::Merger>(
-        *state_.pool, std::move(comparer), [this](const absl::Status& trouble) { trouble_ = trouble; },
+        *state_.pool, std::move(comparer),
+        [this](const absl::Status& trouble, bool goes_on) {
+          trouble_ = trouble;
+          goes_on_ = goes_on;
+        },
         /*max_known=*/20);
   }
   // The lane goes on for so long, in steps of 0.1 ms.
@@ -253,6 +260,7 @@ class MergerTest : public ::testing::Test {
   TestComparer* comparer_;
   bool may_start_ = true;
   absl::Status trouble_;
+  bool goes_on_ = true;
   uint64_t now_ns_ = kSecond;
 };
 
@@ -541,19 +549,50 @@ TEST_F(MergerTest, KnowsOnlySoManyBuffers) {
   EXPECT_EQ(Memory().saved, 2 * kBytes) << "what is gone makes room";
 }
 
-TEST_F(MergerTest, ADeviceThatCannotCompareEndsIt) {
-  Program a(*this, 7), b(*this, 7);
-  const wire::Handle of_a = a.Loaded(5);
-  b.Loaded(5);
-  Step(kMillisecond / 10);
-  ASSERT_TRUE(state_.merger->is_under_way());
-  comparer_->failure = absl::InternalError("lost");
+TEST_F(MergerTest, ItRestsAfterALossAndEndsAfterSome) {
+  for (int loss = 1; loss <= stream::Merger::kMaxLosses; ++loss) {
+    Program a(*this, 7);
+    const wire::Handle of_a = a.Loaded(5);
+    Step(kMillisecond / 10);
+    ASSERT_TRUE(state_.merger->is_under_way());
+    comparer_->failure = absl::InternalError("lost");
+    Pass();
+    EXPECT_EQ(trouble_.message(), "lost");
+    EXPECT_FALSE(state_.merger->is_under_way());
+    a.Free(of_a);
+    EXPECT_EQ(Used(), 0u) << "nothing is pinned";
+    EXPECT_EQ(goes_on_, loss < stream::Merger::kMaxLosses);
+    a.Loaded(6);
+    Pass();
+    EXPECT_FALSE(state_.merger->is_under_way()) << "it rests";
+    EXPECT_GT(state_.merger->due_ns(now_ns_), now_ns_ + kSecond) << "the lane may sleep meanwhile";
+    now_ns_ += stream::Merger::kRestNs;
+  }
+  Program a(*this, 7);
+  a.Loaded(5);
   Pass();
-  EXPECT_EQ(trouble_.message(), "lost");
   EXPECT_FALSE(state_.merger->is_under_way());
-  a.Free(of_a);
-  EXPECT_EQ(Used(), kBytes) << "nothing is pinned";
   EXPECT_EQ(state_.merger->due_ns(now_ns_), UINT64_MAX);
+  trouble_ = absl::OkStatus();
+  state_.merger->Abandon(absl::UnavailableError("lost"));
+  EXPECT_TRUE(trouble_.ok()) << "it was said";
+}
+
+TEST_F(MergerTest, LossesInARowCount) {
+  for (int loss = 0; loss < 2 * stream::Merger::kMaxLosses; ++loss) {
+    Program a(*this, 7), b(*this, 7);
+    a.Loaded(5);
+    Step(kMillisecond / 10);
+    ASSERT_TRUE(state_.merger->is_under_way());
+    comparer_->failure = absl::InternalError("lost");
+    Pass();
+    ASSERT_TRUE(goes_on_);
+    now_ns_ += stream::Merger::kRestNs;
+    b.Loaded(7);
+    a.Loaded(7);
+    Pass();
+    EXPECT_EQ(Memory().saved, kBytes) << "it goes on";
+  }
 }
 
 TEST_F(MergerTest, ADeviceThatWasLostLeavesNothingPinned) {
@@ -564,18 +603,13 @@ TEST_F(MergerTest, ADeviceThatWasLostLeavesNothingPinned) {
   comparer_->holds = true;  // it never says more
   a.Free(of_a);
   uint64_t until_the_end = 0;
-  comparer_->on_end = [&] { until_the_end = Used(); };
+  comparer_->on_reset = [&] { until_the_end = Used(); };
   state_.merger->Abandon(absl::UnavailableError("lost"));
+  comparer_->on_reset = nullptr;
   EXPECT_EQ(until_the_end, kBytes) << "the device may still read it";
   EXPECT_EQ(trouble_.message(), "lost");
   EXPECT_EQ(Used(), 0u);
-  a.Loaded(6);
-  Pass();
   EXPECT_FALSE(state_.merger->is_under_way());
-  EXPECT_EQ(state_.merger->due_ns(now_ns_), UINT64_MAX);
-  trouble_ = absl::OkStatus();
-  state_.merger->Abandon(absl::UnavailableError("lost"));
-  EXPECT_TRUE(trouble_.ok()) << "it was said once";
 }
 
 TEST_F(MergerTest, WhatIsOnlyToBeLookedAtIsFreedAtOnce) {

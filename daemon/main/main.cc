@@ -194,9 +194,10 @@ absl::StatusOr<std::shared_ptr<const memory::MovedOutFile>> MakeMovedOutFile(con
 std::unique_ptr<stream::Merger> MakeMerger(const stream::DeviceState& state, uint32_t index) {
   return std::make_unique<stream::Merger>(
       *state.pool, std::make_unique<stream::DeviceComparer>(*state.device, *state.library),
-      [index](const absl::Status& trouble) {
-        spdlog::warn("merging_ended device={} error=\"{}\" note=\"equal memory is not merged any more\"",
-                     index, std::string(trouble.message()));
+      [index](const absl::Status& trouble, bool goes_on) {
+        spdlog::warn("merging_failed device={} error=\"{}\" note=\"{}\"", index,
+                     std::string(trouble.message()),
+                     goes_on ? "it goes on in a minute" : "equal memory is not merged any more");
       });
 }
 

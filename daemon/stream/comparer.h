@@ -28,9 +28,11 @@ class Comparer {
     Words words;           // the digest; or how many words of 8 bytes differ, and 0
     uint64_t took_ns = 0;  // of the device's time
   };
-  // Returns nullopt while the device works, also after a part has failed. An error: the work is lost, and
-  // nothing more can be done.
+  // Returns nullopt while the device works, also after a part has failed. An error: the work is lost.
   virtual absl::StatusOr<std::optional<Result>> Poll() = 0;
+  // After an error, or if what is under way is lost: gives up what it has. On return the device does nothing
+  // more for it.
+  virtual void Reset() = 0;
 };
 
 }  // namespace xpud::stream

@@ -154,4 +154,11 @@ absl::StatusOr<std::optional<Comparer::Result>> DeviceComparer::Poll() {
   return Result{{report->results[0], report->results[1]}, report->ended_ns - report->began_ns};
 }
 
+void DeviceComparer::Reset() {
+  queue_ = nullptr;  // before the memory that it writes
+  memory_ = nullptr;
+  sequence_ = 0;
+  trouble_ = absl::OkStatus();
+}
+
 }  // namespace xpud::stream

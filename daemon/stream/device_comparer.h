@@ -25,6 +25,7 @@ class DeviceComparer final : public Comparer {
   absl::StatusOr<bool> StartDigest(const std::byte* memory, uint64_t bytes) override;
   absl::StatusOr<bool> StartCompare(const std::byte* a, const std::byte* b, uint64_t bytes) override;
   absl::StatusOr<std::optional<Result>> Poll() override;
+  void Reset() override;
 
  private:
   struct Report;  // words that the device writes

@@ -40,15 +40,14 @@ struct Merger::OfTenant {
   std::atomic<uint64_t> published{0}, claimed{0};
 };
 
-Merger::Merger(Pool& pool, std::unique_ptr<Comparer> comparer,
-               std::function<void(const absl::Status&)> on_trouble, size_t max_known)
+Merger::Merger(Pool& pool, std::unique_ptr<Comparer> comparer, OnTrouble on_trouble, size_t max_known)
     : pool_(pool),
       comparer_(std::move(comparer)),
       on_trouble_(std::move(on_trouble)),
       max_known_(max_known) {}
 
 Merger::~Merger() {
-  comparer_ = nullptr;  // the device does nothing more for it
+  comparer_->Reset();  // the device does nothing more for it
   if (job_) EndJob();
   XPUD_CHECK(tenants_.empty());
 }
@@ -78,11 +77,13 @@ void Merger::Remove(uint64_t id) {
 }
 
 void Merger::Abandon(const absl::Status& trouble) {
-  if (comparer_ == nullptr) return;
-  is_off_ = true;
-  comparer_ = nullptr;  // with its queue: what the device still reads must be there until then
+  if (losses_ == kMaxLosses) return;
+  comparer_->Reset();  // first: what the device still reads must be there until then
   if (job_) EndJob();
-  on_trouble_(trouble);
+  is_off_ |= ++losses_ == kMaxLosses;
+  rests_until_ns_ = polled_ns_ + kRestNs;
+  is_warm_ = false;
+  on_trouble_(trouble, /*goes_on=*/!is_off_);
 }
 
 void Merger::Release(OfTenant& tenant) {
@@ -93,8 +94,8 @@ void Merger::Release(OfTenant& tenant) {
 }
 
 uint64_t Merger::due_ns(uint64_t now_ns) const {
-  uint64_t due = trim_at_ns_;
-  if (is_off_) return due;
+  if (is_off_) return trim_at_ns_;
+  uint64_t due = kNever;
   const uint64_t starts_ns = now_ns + (time_ns_ > 0 ? 0 : static_cast<uint64_t>(1 - time_ns_));
   // What it could not do at the last look, nothing that happens without waking the lane makes possible.
   const uint64_t patience_ns = is_blocked_ ? kPatienceNs : 0;
@@ -102,7 +103,7 @@ uint64_t Merger::due_ns(uint64_t now_ns) const {
   if (looking_at_) due = std::min(due, std::max(starts_ns, looked_ns_ + kLookNs));
   if (!noted_.empty()) due = std::min(due, noted_.front().ns + kIdleNs);
   if (has_new_contents_) due = std::min(due, (noted_.empty() ? polled_ns_ : noted_.back().ns) + kSecond);
-  return due;
+  return std::min(trim_at_ns_, std::max(due, rests_until_ns_));
 }
 
 void Merger::Poll(uint64_t now_ns, uint64_t last_content, absl::FunctionRef<bool()> may_start) {
@@ -115,10 +116,8 @@ void Merger::Poll(uint64_t now_ns, uint64_t last_content, absl::FunctionRef<bool
   Trim(now_ns);
   if (is_under_way() && !TakeResult(now_ns)) return;
   EndOutdatedJob();
-  if (is_off_) {
-    if (job_) EndJob();
-    return;
-  }
+  if (is_off_ && job_) EndJob();
+  if (is_off_ || now_ns < rests_until_ns_) return;
   if (!is_warm_ && !members_.empty()) {
     is_warm_ = true;
     comparer_->WarmUp();
@@ -307,6 +306,7 @@ bool Merger::TakeResult(uint64_t now_ns) {
     Abandon(result.status());
     return true;
   }
+  losses_ = 0;
   const Comparer::Words& words = (*result)->words;
   time_ns_ -= static_cast<int64_t>((*result)->took_ns * kPart);
   used_ns_ += (*result)->took_ns;

@@ -38,6 +38,8 @@ class Merger final : memory::User {
   static constexpr uint64_t kMaxSavedNs = 100'000'000;  // of this time, while there is nothing to do
   static constexpr int kMaxComparisons = 4;   // of a buffer's contents, however many digests are equal
   static constexpr size_t kMaxKnown = 16384;  // buffers whose digests are kept
+  static constexpr uint64_t kRestNs = 60'000'000'000;  // after work of the device that was lost
+  static constexpr int kMaxLosses = 3;                 // in a row
 
   // A session's part on the device.
   class Participant {
@@ -51,11 +53,12 @@ class Merger final : memory::User {
     ~Participant() = default;
   };
 
-  // `on_trouble`: the device cannot compare; nothing is merged any more. `max_known`: see kMaxKnown.
+  // The device could not compare. `goes_on`: it is tried again, after kRestNs.
+  using OnTrouble = std::function<void(const absl::Status& trouble, bool goes_on)>;
+  // `max_known`: see kMaxKnown.
   Merger(
       memory::Pool& pool, std::unique_ptr<Comparer> comparer,
-      std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {},
-      size_t max_known = kMaxKnown);
+      OnTrouble on_trouble = [](const absl::Status&, bool) {}, size_t max_known = kMaxKnown);
   // REQUIRES: nothing is under way, or the device does nothing more.
   ~Merger();
   Merger(const Merger&) = delete;
@@ -82,7 +85,8 @@ class Merger final : memory::User {
   }
   // Starts nothing more.
   void End() { is_off_ = true; }
-  // What is under way is lost: the device does nothing more for the Merger. Nothing is merged any more.
+  // What is under way is lost: the device does nothing more for the Merger. After kMaxLosses losses, nothing
+  // is merged any more.
   void Abandon(const absl::Status& trouble);
 
  private:
@@ -161,8 +165,8 @@ class Merger final : memory::User {
   void Trim(uint64_t now_ns);
 
   memory::Pool& pool_;
-  std::unique_ptr<Comparer> comparer_;  // null: nothing more is compared
-  const std::function<void(const absl::Status&)> on_trouble_;
+  const std::unique_ptr<Comparer> comparer_;
+  const OnTrouble on_trouble_;
   const size_t max_known_;
   std::map<Tenant, std::unique_ptr<OfTenant>> tenants_;
   std::map<uint64_t, Member> members_;  // by session
@@ -171,6 +175,8 @@ class Merger final : memory::User {
   std::optional<Job> job_;
   uint64_t sequence_ = 0;  // of the last piece
   bool is_off_ = false, is_warm_ = false;
+  uint64_t rests_until_ns_ = 0;  // after a loss
+  int losses_ = 0;
   int64_t time_ns_ = 0;  // of the clock, of which it may use a part
   uint64_t used_ns_ = 0, read_bytes_ = 0;
   uint64_t polled_ns_ = 0;
