@@ -83,8 +83,8 @@ DeviceSession::~DeviceSession() {
     memory_.SpoilUnfinished(buffers_, {errors_.Number(error), 0});
   }
   state_.shared->SenderEnded(session_->id(), NowNs());
-  borrows_.ReturnAll();
   queues_.ForEach(UINT64_MAX, [&](Queue& queue) { queues_.Close(queue.id); });
+  borrows_.ReturnAll();
   lends_.Drop();
   buffers_.ForEach([&](Buffer& buffer) { memory_.Drop(buffer); });
 }
@@ -121,13 +121,16 @@ bool DeviceSession::EndWork() {
 
 bool DeviceSession::EndDeviceWork() {
   if (abandoned_) return true;
-  if (!std::exchange(ending_, true)) {
-    bool failed = false;
+  absl::Status fenced;
+  if (!std::exchange(ending_, true))
     queues_.ForEach(UINT64_MAX,
-                    [&](Queue& queue) { failed |= !queue.completion->LastFence(++sequence_).ok(); });
-    if (failed) return true;  // a device that takes no work has none in flight
+                    [&](Queue& queue) { fenced.Update(queue.completion->LastFence(++sequence_)); });
+  fenced.Update(announcer_.Announce());
+  if (!fenced.ok()) {  // the device takes no work; what it has ends with its queues
+    queues_.ForEach(UINT64_MAX, [&](Queue& queue) { queues_.Close(queue.id); });
+    busy_queues_ = 0;
+    return true;
   }
-  if (!announcer_.Announce().ok()) return true;
   Poll();
   return busy_queues_ == 0;
 }

@@ -37,12 +37,12 @@ class QueueTable {
     queue.completion = Completion::Create(context, *queue.device, id);
     open_ |= uint64_t{1} << id;
   }
-  // REQUIRES: its work is complete, or the device does nothing more for it.
+  // REQUIRES: as ~DeviceQueue.
   void Close(uint32_t id) {
     Queue& queue = queues_[id];
+    queue.device.reset();  // first: after an error it may still work
     queue.completion->FreeRetired();
     queue.completion.reset();
-    queue.device.reset();
     open_ &= ~(uint64_t{1} << id);
   }
   // Calls `visit` for the open queues of the mask.

@@ -33,7 +33,9 @@ using MemoryRange = std::pair<uint64_t, uint64_t>;  // address, bytes
 
 class DeviceQueue {
  public:
-  virtual ~DeviceQueue() = default;  // REQUIRES: the work is done, or the device is destroyed
+  // Waits for the end of work that could not be followed. REQUIRES: the work is done, it was lost, or a call
+  // has failed.
+  virtual ~DeviceQueue() = default;
 
   // `uses` lists all memory that the command reads or writes and that outlives the command.
   virtual absl::Status Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) = 0;
