@@ -297,6 +297,35 @@ TEST_F(LostCopies, KeepTheirSourceUntilTheOtherDeviceHasReadIt) {
   for (const uint32_t device : {0, 1}) EXPECT_TRUE(BecomesFree(device));
 }
 
+// One executor has lost it, and another one of the device may go on.
+TEST_F(LostCopies, ASessionEndsWithItsLastQueueThatIsNotLost) {
+  const uint64_t created = here_.Send(wire::CreateQueueCommand{
+      wire::Header(wire::CommandKind::kCreateQueue, 1, sizeof(wire::CreateQueueCommand)), 0, 0});
+  Fill(here_, 'x');
+  struct {
+    wire::UploadInlineCommand upload;
+    std::array<char, kBytes> bytes;
+  } command = {{wire::Header(wire::CommandKind::kUploadInline, 1, sizeof(command)), kBuffer, 0,
+                static_cast<uint32_t>(kBytes), 0},
+               {}};
+  const uint64_t last = here_.Send(command);
+  EXPECT_GT(last, created);
+  bool has_run = false;
+  for (int i = 0; i < 1000 && !has_run; ++i) {
+    (*daemon_.lanes)[0].Call([&] { has_run = (*daemon_.lanes)[0].state().last_content >= 2; });
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  ASSERT_TRUE(has_run);
+  On(0, [&](MemoryDevice& device) { device.Lose(session_->id(), "the work is lost", /*spared=*/1); });
+  EXPECT_THAT(here_.Fate(), HasSubstr("the work is lost"));
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_NE(UsedBytes(0), 0u);
+    std::this_thread::sleep_for(milliseconds(1) / 10);
+  }
+  Announce(0);
+  EXPECT_TRUE(BecomesFree(0));
+}
+
 TEST_F(LostCopies, WaitForNoDeviceThatIsLostToo) {
   LendAndCopy();
   for (const uint32_t device : {0, 1}) Lose(device);

@@ -76,14 +76,8 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
 
 DeviceSession::~DeviceSession() {
   if (state_.merger != nullptr) state_.merger->Remove(session_->id());
-  ops_.Drop();
-  if (abandoned_) {
-    const absl::Status error =
-        absl::AbortedError("the daemon closed a session while it wrote memory that it shares");
-    memory_.SpoilUnfinished(buffers_, {errors_.Number(error), 0});
-  }
+  CloseQueues();
   state_.shared->SenderEnded(session_->id(), NowNs());
-  queues_.ForEach(UINT64_MAX, [&](Queue& queue) { queues_.Close(queue.id); });
   borrows_.ReturnAll();
   lends_.Drop();
   buffers_.ForEach([&](Buffer& buffer) { memory_.Drop(buffer); });
@@ -120,19 +114,30 @@ bool DeviceSession::EndWork() {
 }
 
 bool DeviceSession::EndDeviceWork() {
-  if (abandoned_) return true;
+  uint64_t lost = 0;
+  queues_.ForEach(UINT64_MAX,
+                  [&](const Queue& queue) { lost |= uint64_t{queue.device->is_lost()} << queue.id; });
   absl::Status fenced;
   if (!std::exchange(ending_, true))
-    queues_.ForEach(UINT64_MAX,
-                    [&](Queue& queue) { fenced.Update(queue.completion->LastFence(++sequence_)); });
+    queues_.ForEach(~lost, [&](Queue& queue) { fenced.Update(queue.completion->LastFence(++sequence_)); });
   fenced.Update(announcer_.Announce());
   if (!fenced.ok()) {  // the device takes no work; what it has ends with its queues
-    queues_.ForEach(UINT64_MAX, [&](Queue& queue) { queues_.Close(queue.id); });
-    busy_queues_ = 0;
+    CloseQueues();
     return true;
   }
   Poll();
-  return busy_queues_ == 0;
+  return (busy_queues_ & ~lost) == 0;
+}
+
+void DeviceSession::CloseQueues() {
+  ops_.Drop();
+  if (abandoned_) {
+    const absl::Status error =
+        absl::AbortedError("the daemon closed a session while it wrote memory that it shares");
+    memory_.SpoilUnfinished(buffers_, {errors_.Number(error), 0});
+  }
+  queues_.ForEach(UINT64_MAX, [&](Queue& queue) { queues_.Close(queue.id); });
+  busy_queues_ = 0;
 }
 
 void DeviceSession::Abandon() { abandoned_ = true; }

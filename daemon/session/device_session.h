@@ -84,7 +84,7 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User, stream::
   void CountHeld(const HeldTimes& held) { counters_.held = held; }
   // Takes no more commands. Returns whether the device does nothing more for it; call it again until then.
   bool End();
-  // The device does nothing more for this session.
+  // Work of this session is lost, in queues that say so.
   void Abandon();
 
   // As DeviceHostMemories::Share.
@@ -156,6 +156,8 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User, stream::
   bool EndWork();
   // Whether the device does nothing more for the session.
   bool EndDeviceWork();
+  // Unfinished work is lost, or ends with them.
+  void CloseQueues();
   // Ends what was copied between devices meanwhile.
   void SettleLoans();
   // The next command waits, as command_.stall says.
@@ -241,7 +243,7 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User, stream::
   bool awaits_peer_ = false;
   bool tenant_waits_ = false;  // its tenant may not run
   bool ending_ = false;        // takes no more commands
-  bool abandoned_ = false;     // the device does nothing more
+  bool abandoned_ = false;     // some of its work was lost
   bool device_ended_ = false;  // seen by EndWork
 };
 

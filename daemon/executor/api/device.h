@@ -94,7 +94,8 @@ class Mover;
 // The owner of queues in which the daemon itself works.
 constexpr uint64_t kDaemon = 0;
 
-// A session that must be closed because its work took the device down; kDaemon: that work is lost.
+// A session that must be closed because its work took the device down; kDaemon: that work is lost. Its queues
+// that are lost say so (DeviceQueue::is_lost).
 struct Verdict {
   uint64_t owner = 0;
   std::string reason;

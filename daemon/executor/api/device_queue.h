@@ -84,6 +84,9 @@ class DeviceQueue {
     std::vector<MemoryRange> spoilt;  // memory whose contents are lost
   };
   virtual bool HasTrouble() const { return false; }
+  // Whether its work is lost: the device does nothing more for it. A Verdict says so of an owner; other
+  // queues of that owner, in another executor, may go on.
+  virtual bool is_lost() const { return false; }
   virtual Trouble TakeTrouble() { return {}; }
 };
 

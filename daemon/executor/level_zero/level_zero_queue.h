@@ -29,6 +29,7 @@ class LevelZeroQueue final : public DeviceQueue {
   absl::Status Copy(void* target, const void* source, uint64_t bytes) override;
   absl::Status Upload(void* target, std::span<const std::byte> source) override;
   void EndStopped() override;
+  bool is_lost() const override { return judged_; }
   uint64_t TakeHelpedNs() override { return std::exchange(helped_ns_, 0); }
   absl::Status WriteValue(uint64_t* word, uint64_t value) override;
   absl::Status WriteTimestamp(uint64_t* word) override;

@@ -238,7 +238,7 @@ void ProcessQueue::Rewind(uint64_t taken) {
 void ProcessQueue::Forget() {
   log_ = {};
   sent_ = started_ = 0;
-  held_ = true;
+  held_ = lost_ = true;
 }
 
 bool ProcessQueue::HasUnreachedMark(uint64_t taken) {

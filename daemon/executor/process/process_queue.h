@@ -50,6 +50,7 @@ class ProcessQueue final : public DeviceQueue {
   bool ready() const override;
   void Completed(uint64_t value) override;
   bool HasTrouble() const override;
+  bool is_lost() const override { return lost_; }
   Trouble TakeTrouble() override;
 
   // For ProcessDevice and its parts.
@@ -84,7 +85,7 @@ class ProcessQueue final : public DeviceQueue {
     held_ = false;
     if (moves_) Settle();
   }
-  void Forget();  // drops all commands
+  void Forget();  // its work is lost: drops all commands
   // Count of commands that had started when the last executor died, and must run again.
   size_t started() const { return started_; }
   // The lowest count of completed runs among the kernels of these commands.
@@ -126,7 +127,7 @@ class ProcessQueue final : public DeviceQueue {
   const uint64_t* done_ = nullptr;
   CommandLog log_;
   size_t sent_ = 0;  // count of sent commands of the log
-  bool held_ = false;
+  bool held_ = false, lost_ = false;
   bool created_ = false;  // in this executor
   size_t started_ = 0;
   Trouble trouble_;

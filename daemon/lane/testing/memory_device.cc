@@ -54,8 +54,12 @@ void Store(uint64_t* word, uint64_t value) {
 
 class MemoryDevice::Queue final : public executor::DeviceQueue {
  public:
-  explicit Queue(MemoryDevice& device) : device_(device) { device_.queues_.insert(this); }
+  Queue(MemoryDevice& device, uint64_t of) : owner(of), device_(device) { device_.queues_.insert(this); }
   ~Queue() override { device_.queues_.erase(this); }
+
+  const uint64_t owner;
+  bool lost = false;
+  bool is_lost() const override { return lost; }
 
   absl::Status Launch(const kernels::LaunchList& launches,
                       std::span<const executor::MemoryUse> uses) override {
@@ -87,6 +91,7 @@ class MemoryDevice::Queue final : public executor::DeviceQueue {
   Trouble TakeTrouble() override { return {std::exchange(trouble_, absl::OkStatus()), {}}; }
   void Raise(const absl::Status& error) { trouble_ = error; }
   void Announce() {
+    if (lost) return;
     for (const auto& [word, value] : announcements_) Store(word, value);
     announcements_.clear();
   }
@@ -213,8 +218,9 @@ void MemoryDevice::StartImport(const transport::SharedBytes& memory, uint64_t, I
   done(Import(memory));
 }
 
-absl::StatusOr<std::unique_ptr<executor::DeviceQueue>> MemoryDevice::CreateQueue(PriorityClass, uint64_t) {
-  return std::make_unique<Queue>(*this);
+absl::StatusOr<std::unique_ptr<executor::DeviceQueue>> MemoryDevice::CreateQueue(PriorityClass,
+                                                                                 uint64_t owner) {
+  return std::make_unique<Queue>(*this, owner);
 }
 
 absl::StatusOr<std::string> MemoryDevice::Assemble(const std::string&) {
@@ -223,6 +229,13 @@ absl::StatusOr<std::string> MemoryDevice::Assemble(const std::string&) {
 
 absl::StatusOr<uint64_t> MemoryDevice::RunHostKernel(const kernels::Launch&) {
   return absl::UnimplementedError("this device runs no kernels");
+}
+
+void MemoryDevice::Lose(uint64_t owner, std::string reason, size_t spared) {
+  for (Queue* queue : queues_) {
+    if (queue->owner == owner && (spared == 0 || spared-- == 0)) queue->lost = true;
+  }
+  verdicts_.push_back({owner, std::move(reason)});
 }
 
 void MemoryDevice::Raise(const absl::Status& error) {

@@ -44,8 +44,8 @@ class MemoryDevice final : public executor::Device {
   void Announce();
   // A part of each queue's work has failed; the rest goes on.
   void Raise(const absl::Status& error);
-  // The next Poll says that the owner's work is lost.
-  void Lose(uint64_t owner, std::string reason) { verdicts_.push_back({owner, std::move(reason)}); }
+  // The next Poll says that the owner's work is lost: that of all its queues, or of all but so many.
+  void Lose(uint64_t owner, std::string reason, size_t spared = 0);
 
  private:
   class Queue;
