@@ -322,8 +322,8 @@ TEST_F(LostCopies, ASessionEndsWithItsLastQueueThatIsNotLost) {
     ASSERT_NE(UsedBytes(0), 0u);
     std::this_thread::sleep_for(milliseconds(1) / 10);
   }
-  Announce(0);
-  EXPECT_TRUE(BecomesFree(0));
+  for (const uint32_t device : {0, 1}) Announce(device);
+  for (const uint32_t device : {0, 1}) EXPECT_TRUE(BecomesFree(device));
 }
 
 TEST_F(LostCopies, WaitForNoDeviceThatIsLostToo) {
