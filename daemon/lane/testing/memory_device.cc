@@ -232,8 +232,9 @@ absl::StatusOr<uint64_t> MemoryDevice::RunHostKernel(const kernels::Launch&) {
 }
 
 void MemoryDevice::Lose(uint64_t owner, std::string reason, size_t spared) {
+  size_t found = 0;
   for (Queue* queue : queues_) {
-    if (queue->owner == owner && (spared == 0 || spared-- == 0)) queue->lost = true;
+    if (queue->owner == owner) queue->lost = ++found > spared;
   }
   verdicts_.push_back({owner, std::move(reason)});
 }
