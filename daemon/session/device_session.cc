@@ -113,10 +113,15 @@ bool DeviceSession::EndWork() {
   return lends_.TakeBack();
 }
 
-bool DeviceSession::EndDeviceWork() {
+uint64_t DeviceSession::LostQueues() {
   uint64_t lost = 0;
   queues_.ForEach(UINT64_MAX,
                   [&](const Queue& queue) { lost |= uint64_t{queue.device->is_lost()} << queue.id; });
+  return lost;
+}
+
+bool DeviceSession::EndDeviceWork() {
+  const uint64_t lost = LostQueues();
   absl::Status fenced;
   if (!std::exchange(ending_, true))
     queues_.ForEach(~lost, [&](Queue& queue) { fenced.Update(queue.completion->LastFence(++sequence_)); });
@@ -125,22 +130,22 @@ bool DeviceSession::EndDeviceWork() {
     CloseQueues();
     return true;
   }
+  busy_queues_ &= ~lost;
   Poll();
-  return (busy_queues_ & ~lost) == 0;
+  return busy_queues_ == 0;
 }
 
 void DeviceSession::CloseQueues() {
   ops_.Drop();
-  if (abandoned_) {
-    const absl::Status error =
-        absl::AbortedError("the daemon closed a session while it wrote memory that it shares");
-    memory_.SpoilUnfinished(buffers_, {errors_.Number(error), 0});
-  }
   queues_.ForEach(UINT64_MAX, [&](Queue& queue) { queues_.Close(queue.id); });
   busy_queues_ = 0;
 }
 
-void DeviceSession::Abandon() { abandoned_ = true; }
+void DeviceSession::Abandon() {
+  const absl::Status error =
+      absl::AbortedError("the daemon closed a session while it wrote memory that it shares");
+  memory_.SpoilUnfinished(buffers_, LostQueues(), {errors_.Number(error), 0});
+}
 
 void DeviceSession::SettleLoans() {
   borrows_.Settle(*this);

@@ -156,8 +156,8 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User, stream::
   bool EndWork();
   // Whether the device does nothing more for the session.
   bool EndDeviceWork();
-  // Unfinished work is lost, or ends with them.
   void CloseQueues();
+  uint64_t LostQueues();  // bit q
   // Ends what was copied between devices meanwhile.
   void SettleLoans();
   // The next command waits, as command_.stall says.
@@ -243,7 +243,6 @@ class DeviceSession final : memory::SharedMemory::Sender, memory::User, stream::
   bool awaits_peer_ = false;
   bool tenant_waits_ = false;  // its tenant may not run
   bool ending_ = false;        // takes no more commands
-  bool abandoned_ = false;     // some of its work was lost
   bool device_ended_ = false;  // seen by EndWork
 };
 

@@ -82,13 +82,13 @@ bool Memory::IsUnfinished(uint64_t queues, uint64_t sequence) {
   return unfinished;
 }
 
-void Memory::SpoilUnfinished(handles::BufferTable& buffers, memory::Fault fault) {
+void Memory::SpoilUnfinished(handles::BufferTable& buffers, uint64_t queues, memory::Fault fault) {
   buffers.ForEach([&](handles::Buffer& buffer) {
-    if (buffer.own.is_shared && IsUnfinished(buffer.queues, buffer.last_write))
+    if (buffer.own.is_shared && IsUnfinished(buffer.queues & queues, buffer.last_write))
       buffers.Spoil(buffer.allocation(), fault);
   });
   for (const Deferred& entry : deferred_) {
-    if (entry.shared != nullptr && IsUnfinished(entry.queues, entry.last_write))
+    if (entry.shared != nullptr && IsUnfinished(entry.queues & queues, entry.last_write))
       buffers.Spoil(*entry.shared, fault);
   }
 }

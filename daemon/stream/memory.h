@@ -107,9 +107,8 @@ class Memory {
   std::optional<MemoryShortage> Attach(const memory::SharedAllocation& allocation);
   // Gives the reference of a buffer back, or a block of its own to the pool. REQUIRES: no queue uses it.
   void Drop(const handles::Buffer& buffer);
-  // The device was taken from the session, which had unfinished work: what others share of what it was
-  // writing is neither old nor new.
-  void SpoilUnfinished(handles::BufferTable& buffers, memory::Fault fault);
+  // Work of these queues is lost: what others share of what it was writing is neither old nor new.
+  void SpoilUnfinished(handles::BufferTable& buffers, uint64_t queues, memory::Fault fault);
   // Keeps `host` until those queues have completed their commands.
   void Defer(uint64_t queues, std::shared_ptr<handles::DeviceHostMemories::Access> host);
   // Frees what was deferred and is not used any more.
