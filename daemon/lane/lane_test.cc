@@ -326,6 +326,24 @@ TEST_F(LostCopies, ASessionEndsWithItsLastQueueThatIsNotLost) {
   for (const uint32_t device : {0, 1}) EXPECT_TRUE(BecomesFree(device));
 }
 
+// It may still work on what it has until its queue has ended.
+TEST_F(LostCopies, AreReturnedByADeviceThatTakesNoWorkOnceItsQueueHasEnded) {
+  LendAndCopy();
+  std::optional<handles::Loan::State> at_the_end;
+  On(1, [&](MemoryDevice& device) {
+    device.FailMarks(absl::InternalError("broken"));
+    device.on_queue_end = [&] {
+      const auto loan = session_->loans().Find(0, 1);
+      if (loan.ok() && *loan != nullptr) at_the_end = (*loan)->state();
+    };
+  });
+  daemon_.lanes->Close(*session_, "the test");
+  for (int i = 0; i < 1000 && session_->loans().open() != 0; ++i) Announce(0);
+  for (const uint32_t device : {0, 1}) EXPECT_TRUE(BecomesFree(device));
+  On(1, [](MemoryDevice& device) { device.on_queue_end = [] {}; });
+  EXPECT_EQ(at_the_end, handles::Loan::State::kBorrowed);
+}
+
 TEST_F(LostCopies, WaitForNoDeviceThatIsLostToo) {
   LendAndCopy();
   for (const uint32_t device : {0, 1}) Lose(device);

@@ -55,7 +55,10 @@ void Store(uint64_t* word, uint64_t value) {
 class MemoryDevice::Queue final : public executor::DeviceQueue {
  public:
   Queue(MemoryDevice& device, uint64_t of) : owner(of), device_(device) { device_.queues_.insert(this); }
-  ~Queue() override { device_.queues_.erase(this); }
+  ~Queue() override {
+    device_.queues_.erase(this);
+    device_.on_queue_end();
+  }
 
   const uint64_t owner;
   bool lost = false;
@@ -76,6 +79,7 @@ class MemoryDevice::Queue final : public executor::DeviceQueue {
     return Copy(target, source.data(), source.size());
   }
   absl::Status WriteValue(uint64_t* word, uint64_t value) override {
+    RETURN_IF_ERROR(device_.mark_failure_);
     if (device_.properties().synchronous) {
       Store(word, value);
     } else {

@@ -4,6 +4,7 @@
 // thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -37,6 +38,10 @@ class MemoryDevice final : public executor::Device {
   absl::StatusOr<std::unique_ptr<executor::Chunk>> ReserveChunk(uint64_t bytes) override;
   executor::Mover* mover() override;
   std::vector<executor::Verdict> Poll() override;
+  // New marks of queues fail so.
+  void FailMarks(absl::Status status) { mark_failure_ = std::move(status); }
+  // Called when a queue ends.
+  std::function<void()> on_queue_end = [] {};
   // New chunks, and the next moves, fail so.
   void FailAllocations(absl::Status status) { allocation_failure_ = std::move(status); }
   void FailMoves(absl::Status status) { move_failure_ = std::move(status); }
@@ -52,7 +57,7 @@ class MemoryDevice final : public executor::Device {
   class Moves;
   std::set<Queue*> queues_;
   std::shared_ptr<Moves> moves_;
-  absl::Status allocation_failure_, move_failure_;
+  absl::Status allocation_failure_, mark_failure_, move_failure_;
   std::vector<executor::Verdict> verdicts_;
 };
 
