@@ -16,6 +16,7 @@ struct Plan {
   std::atomic<uint32_t> result;  // a ze_result_t
   std::atomic<uint32_t> sticks;  // 1: all later calls of that process fail too
   std::atomic<uint32_t> memory;  // 1: only calls that concern memory are counted
+  char only[60];                 // only calls of this name are counted; empty: all; set while `fails` is 0
   // Written by the driver.
   std::atomic<uint64_t> calls;
   std::atomic<uint32_t> failed_in;  // pid of the process in which it failed; 0: not yet
