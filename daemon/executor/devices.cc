@@ -62,7 +62,7 @@ absl::Status AddLevelZeroDevices(const DevicesOptions& options, DeviceList& devi
   for (const auto& device : opened) all.push_back(device.get());
   for (auto& device : opened) {
     device->SetWake(options.wake);
-    RETURN_IF_ERROR(device->ChooseAddresses());
+    RETURN_IF_ERROR(device->memory().ChooseAddresses());
     uint64_t peers = 0;
     for (size_t i = 0; i < all.size(); ++i) {
       if (all[i] != device.get() && device->CanMap(*all[i])) peers |= uint64_t{1} << (first + i);

@@ -527,14 +527,14 @@ TEST(ExecutorMemory, CopiesOnlyBetweenWhatItKnows) {
   auto devices = OpenLevelZeroDevices({.driver_library = XPUD_DRIVER_PATH, .device = "cpu"});
   ASSERT_TRUE(devices.ok()) << devices.status();
   LevelZeroDevice& device = *devices->front();
-  process::ExecutorMemory memory(device);
-  auto list = *device.CreateBlockingList();
+  process::ExecutorMemory memory(device.memory());
+  auto list = *device.memory().CreateList();
   AddressSpace chunks = *AddressSpace::ForChunks();
   AddressSpace hosts = *AddressSpace::ForHostMemory(0);
   const uint64_t chunk = *chunks.Take(kSmall), host = *hosts.Take(kSmall);
   const UniqueFd fd = *CreateSealedMemfd("xpud-test", kSmall);
   const auto copy = [&](uint64_t at, uint64_t from, uint64_t bytes) {
-    return memory.Copy(*list, LevelZeroDevice::Way::kIn, at, from, bytes).code();
+    return memory.Copy(*list, LevelZeroMemory::Way::kIn, at, from, bytes).code();
   };
   EXPECT_EQ(copy(chunk, host, 1), StatusCode::kInternal) << "no chunk";
   ASSERT_TRUE(memory.Reserve(chunk, kSmall).ok());

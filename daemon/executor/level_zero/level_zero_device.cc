@@ -14,35 +14,12 @@
 #include "daemon/executor/level_zero/raw_handle.h"
 #include "daemon/executor/level_zero/ze_status.h"
 #include "kernels/library/host_modules.h"
-#include "proto/base/check.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::executor {
 namespace {
 
-constexpr size_t kChunkAlignment = 2 << 20;
-static_assert(AddressSpace::kChunkUnit == XPUD_MEM_ADDRESS_UNIT);
-constexpr int kMaxPlaces = 64;             // that are tried for a chunk
 constexpr uint32_t kMaxExtensions = 1024;  // of a driver that are looked at
-
-// Finds an extension function. Unimplemented means that the driver lacks it.
-template <typename Function>
-absl::Status Find(ze_driver_handle_t driver, const char* name, Function& function) {
-  void* address = nullptr;
-  const ze_result_t found = zeDriverGetExtensionFunctionAddress(driver, name, &address);
-  const bool absent = found == ZE_RESULT_ERROR_INVALID_ARGUMENT ||
-                      found == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE ||
-                      (found == ZE_RESULT_SUCCESS && address == nullptr);
-  if (absent) return absl::UnimplementedError(absl::StrCat("the Level Zero driver has no ", name));
-  RETURN_IF_ERROR(ToStatus(found, "zeDriverGetExtensionFunctionAddress"));
-  function = reinterpret_cast<Function>(address);
-  return absl::OkStatus();
-}
-
-// For optional functions: turns Unimplemented into OK.
-absl::Status OkIfAbsent(const absl::Status& found) {
-  return absl::IsUnimplemented(found) ? absl::OkStatus() : found;
-}
 
 bool Lists(ze_driver_handle_t driver, std::string_view name) {
   uint32_t count = 0;
@@ -78,23 +55,6 @@ std::string TakeBuildLog(ze_module_build_log_handle_t log) {
   return text.c_str();
 }
 
-absl::Status CannotMove() { return absl::UnimplementedError("the Level Zero driver has no virtual memory"); }
-
-// Callers take Unavailable to mean that the executor is being replaced, and wait.
-absl::Status OfThisProcess(const absl::Status& status) {
-  return absl::IsUnavailable(status) ? absl::InternalError(status.message()) : status;
-}
-
-class LevelZeroChunk final : public Chunk {
- public:
-  LevelZeroChunk(ze_context_handle_t context, void* address, uint64_t bytes)
-      : Chunk(static_cast<std::byte*>(address), bytes), context_(context) {}
-  ~LevelZeroChunk() override { zeMemFree(context_, address()); }
-
- private:
-  ze_context_handle_t context_;
-};
-
 class LevelZeroHostMemory final : public HostMemory {
  public:
   LevelZeroHostMemory(ze_context_handle_t context, std::byte* address)
@@ -104,14 +64,6 @@ class LevelZeroHostMemory final : public HostMemory {
  private:
   ze_context_handle_t context_;
 };
-
-// The error for a driver without our extensions. A device in a process of its own must share its memory with
-// the process that replaces that one.
-absl::Status CannotShare(const DeviceProperties& properties, const char* what) {
-  return absl::UnimplementedError(absl::StrCat("the driver of device '", properties.name, "' cannot ", what,
-                                               ", as a device in a process of its own must: use --executor "
-                                               "thread"));
-}
 
 // Says what the device lacks that compiled kernels of its target need.
 absl::Status CheckRunsKernels(const DeviceProperties& properties,
@@ -129,14 +81,6 @@ absl::Status CheckRunsKernels(const DeviceProperties& properties,
                      " bytes of local memory; xpud's kernels use up to ", kernels::kStaticLocalBytes));
   }
   return absl::OkStatus();
-}
-
-constexpr ze_external_memory_export_desc_t kExported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
-                                                        nullptr, ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
-
-ze_external_memory_import_fd_t ImportOf(const UniqueFd& fd) {
-  return {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD, nullptr, ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD,
-          fd.get()};
 }
 
 // Level Zero has three levels, for three classes.
@@ -168,108 +112,6 @@ class LevelZeroDevice::ImportedMemory final : public HostMemory {
   LevelZeroDevice& device_;
 };
 
-// Reserved addresses into which physical memory is mapped, unless it is away.
-class LevelZeroDevice::ReservedChunk final : public Chunk {
- public:
-  ReservedChunk(LevelZeroDevice& device, void* address, uint64_t bytes, uint64_t pages)
-      : Chunk(static_cast<std::byte*>(address), bytes), device_(device), pages_(pages) {}
-  ~ReservedChunk() override {
-    zeVirtualMemFree(device_.context_, address(), pages_);  // also unmaps
-    if (memory_ != nullptr) zePhysicalMemDestroy(device_.context_, memory_);
-    if (taken_ != 0) device_.addresses_->Return(taken_);
-  }
-
-  // The chunk's destructor returns this address to the device's address space.
-  void Own(uint64_t taken) { taken_ = taken; }
-
-  // Maps memory that the chain of a ze_physical_mem_desc_t describes, in place of what is there.
-  absl::Status Map(const void* chain) {
-    RETURN_IF_ERROR(Unmap());
-    ze_physical_mem_desc_t desc = {ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, chain, 0, pages_};
-    RETURN_IF_ZE_ERROR(zePhysicalMemCreate(device_.context_, device_.device_, &desc, &memory_));
-    const ze_result_t mapped = zeVirtualMemMap(device_.context_, address(), pages_, memory_, 0,
-                                               ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE);
-    if (mapped != ZE_RESULT_SUCCESS) zePhysicalMemDestroy(device_.context_, std::exchange(memory_, nullptr));
-    return ToStatus(mapped, "zeVirtualMemMap");
-  }
-
-  bool there() const { return memory_ != nullptr; }
-
-  // If that fails, the memory is still there.
-  absl::Status Unmap() {
-    if (memory_ == nullptr) return absl::OkStatus();
-    RETURN_IF_ZE_ERROR(zeVirtualMemUnmap(device_.context_, address(), pages_));
-    const ze_result_t destroyed = zePhysicalMemDestroy(device_.context_, std::exchange(memory_, nullptr));
-    return destroyed == ZE_RESULT_ERROR_DEVICE_LOST ? ToStatus(destroyed, "zePhysicalMemDestroy")
-                                                    : absl::OkStatus();
-  }
-
- private:
-  LevelZeroDevice& device_;
-  const uint64_t pages_;                       // bytes, in whole pages
-  ze_physical_mem_handle_t memory_ = nullptr;  // null: it is away
-  uint64_t taken_ = 0;
-};
-
-// ---- moves within this process
-
-class LevelZeroDevice::LeaveTransfer final : public Transfer {
- public:
-  LeaveTransfer(LevelZeroDevice& device, Chunk& chunk, HostParts to)
-      : device_(device), chunk_(chunk), to_(std::move(to)) {}
-
-  absl::Status Run(uint32_t thread, MoveControl& control) override {
-    ASSIGN_OR_RETURN(BlockingList * list, device_.MoverList(thread));
-    RETURN_IF_ERROR(CopyPieces(to_, control, [&](uint64_t offset, std::byte* host, uint64_t bytes) {
-      return device_.CopyPiece(*list, Way::kOut, chunk_, offset, host, bytes);
-    }));
-    if (!control.Commit()) return absl::CancelledError("the move was forgotten");
-    return device_.TakeAway(chunk_);
-  }
-
- private:
-  LevelZeroDevice& device_;
-  Chunk& chunk_;
-  const HostParts to_;
-};
-
-class LevelZeroDevice::ReturnTransfer final : public Transfer {
- public:
-  ReturnTransfer(LevelZeroDevice& device, Chunk& chunk, HostParts from)
-      : device_(device), chunk_(chunk), from_(std::move(from)) {}
-
-  absl::Status Run(uint32_t thread, MoveControl& control) override {
-    ASSIGN_OR_RETURN(BlockingList * list, device_.MoverList(thread));
-    RETURN_IF_ERROR(device_.Fill(static_cast<ReservedChunk&>(chunk_)));
-    absl::Status copied = CopyPieces(from_, control, [&](uint64_t offset, std::byte* host, uint64_t bytes) {
-      return device_.CopyPiece(*list, Way::kIn, chunk_, offset, host, bytes);
-    });
-    if (!copied.ok()) device_.TakeAway(chunk_).IgnoreError();
-    return copied;
-  }
-
- private:
-  LevelZeroDevice& device_;
-  Chunk& chunk_;
-  const HostParts from_;
-};
-
-class LevelZeroDevice::OwnTransfers final : public Transfers {
- public:
-  explicit OwnTransfers(LevelZeroDevice& device) : device_(device) {}
-  std::unique_ptr<Transfer> Leave(Chunk& chunk, HostParts to) override {
-    XPUD_CHECK(static_cast<ReservedChunk&>(chunk).there());
-    return std::make_unique<LeaveTransfer>(device_, chunk, std::move(to));
-  }
-  std::unique_ptr<Transfer> Return(Chunk& chunk, HostParts from) override {
-    XPUD_CHECK(!static_cast<ReservedChunk&>(chunk).there());
-    return std::make_unique<ReturnTransfer>(device_, chunk, std::move(from));
-  }
-
- private:
-  LevelZeroDevice& device_;
-};
-
 absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::Open(ze_driver_handle_t driver,
                                                                        ze_device_handle_t handle,
                                                                        bool asynchronous) {
@@ -282,8 +124,8 @@ absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::Open(ze_driver
   RETURN_IF_ZE_ERROR(zeContextCreate(driver, &desc, &device->context_));
   RETURN_IF_ERROR(device->ReadProperties());
   device->ReadPciAddress();
-  RETURN_IF_ERROR(device->FindFunctions());
-  RETURN_IF_ERROR(device->FindVirtualMemory());
+  ASSIGN_OR_RETURN(device->functions_, DriverFunctions::Find(driver, device->raw_driver_));
+  ASSIGN_OR_RETURN(device->memory_, device->OpenMemory());
   device->properties_.synchronous = device->properties_.synchronous && !asynchronous;
   return device;
 }
@@ -305,14 +147,14 @@ absl::Status LevelZeroDevice::ReadProperties() {
   constexpr xpud_back_end_t kOther = {"intel", "gpu", XPUD_CODE_SPIRV, 0, 0, 1, 0};
   const xpud_back_end_t* back_end = &kOther;
   xpud_pfnDriverGetBackEnd_t get_back_end = nullptr;
-  RETURN_IF_ERROR(OkIfAbsent(Find(driver_, "xpudDriverGetBackEnd", get_back_end)));
+  RETURN_IF_ERROR(OkIfAbsent(FindFunction(driver_, "xpudDriverGetBackEnd", get_back_end)));
   if (get_back_end != nullptr) RETURN_IF_ZE_ERROR(get_back_end(raw_driver_, &back_end));
   properties_.vendor = back_end->name;
   properties_.target = TargetOf(back_end->code);
   properties_.synchronous = back_end->synchronous != 0;
   takes_pageable_ = back_end->takes_pageable != 0;
   xpud_pfnDeviceGetPeakRates_t get_rates = nullptr;
-  RETURN_IF_ERROR(OkIfAbsent(Find(driver_, "xpudDeviceGetPeakRates", get_rates)));
+  RETURN_IF_ERROR(OkIfAbsent(FindFunction(driver_, "xpudDeviceGetPeakRates", get_rates)));
   if (get_rates != nullptr) {
     xpud_peak_rates_t rates = {};
     RETURN_IF_ZE_ERROR(get_rates(raw_device_, &rates));
@@ -339,11 +181,18 @@ absl::Status LevelZeroDevice::ReadProperties() {
   for (auto& memory : memories) memory.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES;
   RETURN_IF_ZE_ERROR(zeDeviceGetMemoryProperties(device_, &count, memories.data()));
   for (const auto& memory : memories) properties_.total_memory += memory.totalSize;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<LevelZeroMemory>> LevelZeroDevice::OpenMemory() const {
   ze_device_external_memory_properties_t external = {};
   external.stype = ZE_STRUCTURE_TYPE_DEVICE_EXTERNAL_MEMORY_PROPERTIES;
   RETURN_IF_ZE_ERROR(zeDeviceGetExternalMemoryProperties(device_, &external));
-  exports_ = (external.memoryAllocationExportTypes & ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD) != 0;
-  return absl::OkStatus();
+  const bool exports = (external.memoryAllocationExportTypes & ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD) != 0;
+  return LevelZeroMemory::Open(context_, device_,
+                               {.device_name = properties_.name,
+                                .exports = exports,
+                                .new_is_zero = functions_.write_value != nullptr});
 }
 
 // Best effort: a driver that answers with an error, or with what is no address, leaves it unknown.
@@ -354,44 +203,6 @@ void LevelZeroDevice::ReadPciAddress() {
   if (zeDevicePciGetPropertiesExt(device_, &pci) != ZE_RESULT_SUCCESS) return;
   const ze_pci_address_ext_t& found = pci.address;
   properties_.pci_address = PciAddress::Of(found.domain, found.bus, found.device, found.function);
-}
-
-absl::Status LevelZeroDevice::FindFunctions() {
-  RETURN_IF_ERROR(
-      OkIfAbsent(Find(driver_, "zeCommandListAppendLaunchKernelWithArguments", functions_.launch)));
-  RETURN_IF_ERROR(OkIfAbsent(Find(driver_, "zeCommandListHostSynchronize", functions_.synchronize)));
-  // A module that a driver's own function made is not one of the loader's, where the loader wraps handles.
-  if (raw_driver_ == driver_)
-    RETURN_IF_ERROR(OkIfAbsent(Find(driver_, "xpudModuleCreate", functions_.create_module)));
-  RETURN_IF_ERROR(OkIfAbsent(Find(driver_, "xpudCommandListAppendWriteValue64", functions_.write_value)));
-  RETURN_IF_ERROR(OkIfAbsent(FindImportFunctions()));
-  RETURN_IF_ERROR(OkIfAbsent(FindTraceFunctions()));
-  return OkIfAbsent(FindGraphFunctions());
-}
-
-absl::Status LevelZeroDevice::FindImportFunctions() {
-  Functions& f = functions_;
-  RETURN_IF_ERROR(Find(driver_, "zexDriverReleaseImportedPointer", f.release_pointer));
-  return Find(driver_, "zexDriverImportExternalPointer", f.import_pointer);
-}
-
-absl::Status LevelZeroDevice::FindGraphFunctions() {
-  Functions& f = functions_;
-  RETURN_IF_ERROR(Find(driver_, "zeCommandListEndGraphCaptureExp", f.end_capture));
-  RETURN_IF_ERROR(Find(driver_, "zeCommandListInstantiateGraphExp", f.instantiate));
-  RETURN_IF_ERROR(Find(driver_, "zeCommandListAppendGraphExp", f.append_graph));
-  RETURN_IF_ERROR(Find(driver_, "zeGraphDestroyExp", f.destroy_graph));
-  RETURN_IF_ERROR(Find(driver_, "zeExecutableGraphDestroyExp", f.destroy_executable));
-  return Find(driver_, "zeCommandListBeginGraphCaptureExp", f.begin_capture);
-}
-
-absl::Status LevelZeroDevice::FindTraceFunctions() {
-  Functions& f = functions_;
-  RETURN_IF_ERROR(Find(driver_, "xpudCommandListCountCaptured", f.count_captured));
-  RETURN_IF_ERROR(Find(driver_, "xpudDriverFlushTrace", f.flush_trace));
-  RETURN_IF_ERROR(Find(driver_, "xpudDriverStopTrace", f.stop_trace));
-  RETURN_IF_ERROR(Find(driver_, "xpudSetTraceTag", f.set_trace_tag));
-  return Find(driver_, "xpudDriverStartTrace", f.start_trace);
 }
 
 absl::Status LevelZeroDevice::StartTrace(xpud_pfnTraceReport_t report, void* user) {
@@ -411,7 +222,7 @@ absl::Status LevelZeroDevice::StopTrace() {
 
 LevelZeroDevice::~LevelZeroDevice() {
   mover_.reset();
-  mover_lists_ = {};
+  transfers_.reset();
   background_.reset();
   for (const LoadedKernel& kernel : kernels_) {
     if (kernel.handle != nullptr) zeKernelDestroy(kernel.handle);
@@ -420,222 +231,15 @@ LevelZeroDevice::~LevelZeroDevice() {
   if (context_ != nullptr) zeContextDestroy(context_);
 }
 
-absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::Allocate(const void* chain, uint64_t bytes) {
-  const ze_device_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, chain, 0, 0};
-  void* address = nullptr;
-  RETURN_IF_ZE_ERROR(zeMemAllocDevice(context_, &desc, bytes, kChunkAlignment, device_, &address));
-  return std::make_unique<LevelZeroChunk>(context_, address, bytes);
-}
-
-absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateAt(void* address, const void* chain,
-                                                                   uint64_t bytes) {
-  const xpud_mem_address_desc_t place = {XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC, chain, address};
-  ASSIGN_OR_RETURN(auto chunk, Allocate(&place, bytes));
-  if (chunk->address() != address) return CannotShare(properties_, "place memory at an address");
-  return chunk;
-}
-
-absl::Status LevelZeroDevice::FindVirtualMemory() {
-  size_t page = 0;
-  const ze_result_t asked = zeVirtualMemQueryPageSize(context_, device_, kChunkAlignment, &page);
-  if (asked == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE) return absl::OkStatus();
-  RETURN_IF_ERROR(ToStatus(asked, "zeVirtualMemQueryPageSize"));
-  if (page == 0) return absl::OkStatus();
-  // Intel's driver of 2022 knows pages, and reserves none.
-  ASSIGN_OR_RETURN(AddressSpace addresses, AddressSpace::ForChunks());
-  ASSIGN_OR_RETURN(const uint64_t start, addresses.Take(kChunkAlignment));
-  const auto reserved = Reserve(reinterpret_cast<void*>(start), kChunkAlignment);
-  virtual_memory_ = !absl::IsUnimplemented(reserved.status());
-  return absl::OkStatus();
-}
-
-absl::Status LevelZeroDevice::ChooseAddresses() {
-  if (!virtual_memory_) return absl::OkStatus();
-  ASSIGN_OR_RETURN(addresses_, AddressSpace::ForChunks());
-  return absl::OkStatus();
-}
-
-// Drivers of other vendors take `start` as a hint.
-absl::StatusOr<std::unique_ptr<LevelZeroDevice::ReservedChunk>> LevelZeroDevice::Reserve(void* start,
-                                                                                         uint64_t bytes) {
-  size_t page = 0;
-  RETURN_IF_ZE_ERROR(zeVirtualMemQueryPageSize(context_, device_, bytes, &page));
-  const uint64_t pages = (bytes + page - 1) / page * page;
-  void* address = nullptr;
-  RETURN_IF_ZE_ERROR(zeVirtualMemReserve(context_, start, pages, &address));
-  return std::make_unique<ReservedChunk>(*this, address, bytes, pages);
-}
-
-absl::StatusOr<std::unique_ptr<LevelZeroDevice::ReservedChunk>> LevelZeroDevice::ReserveAt(void* address,
-                                                                                           uint64_t bytes) {
-  ASSIGN_OR_RETURN(auto chunk, Reserve(address, bytes));
-  if (chunk->address() != address) return CannotShare(properties_, "reserve addresses");
-  return chunk;
-}
-
-// Addresses that something else of the process has taken stay taken.
-absl::StatusOr<std::unique_ptr<LevelZeroDevice::ReservedChunk>> LevelZeroDevice::ReserveAnywhere(
-    uint64_t bytes) {
-  absl::Status status;
-  for (int i = 0; i < kMaxPlaces; ++i) {
-    uint64_t start = 0;
-    if (addresses_.has_value()) {
-      ASSIGN_OR_RETURN(start, addresses_->Take(bytes));
-    }
-    auto chunk = Reserve(reinterpret_cast<void*>(start), bytes);
-    if (chunk.ok()) {
-      (*chunk)->Own(start);
-      return chunk;
-    }
-    status = chunk.status();
-    if (absl::IsAlreadyExists(status)) continue;
-    if (start != 0) addresses_->Return(start);
-    break;
-  }
-  return status;
-}
-
-absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::ReserveChunk(uint64_t bytes) {
-  if (!virtual_memory_) return CannotMove();
-  auto chunk = ReserveAnywhere(bytes);
-  if (!chunk.ok()) return OfThisProcess(chunk.status());
-  return chunk;
-}
-
-absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunk(uint64_t bytes) {
-  if (virtual_memory_) {
-    auto chunk = ReserveAnywhere(bytes);
-    if (!chunk.ok()) return OfThisProcess(chunk.status());
-    if (absl::Status filled = Fill(**chunk); !filled.ok()) return OfThisProcess(filled);
-    return chunk;
-  }
-  auto chunk = Allocate(exports_ ? &kExported : nullptr, bytes);
-  if (!chunk.ok()) return OfThisProcess(chunk.status());
-  if (functions_.write_value == nullptr) RETURN_IF_ERROR(Clear(**chunk));
-  return chunk;
-}
-
-absl::Status LevelZeroDevice::Fill(ReservedChunk& chunk) const {
-  RETURN_IF_ERROR(chunk.Map(exports_ ? &kExported : nullptr));
-  if (functions_.write_value != nullptr) return absl::OkStatus();
-  absl::Status cleared = Clear(chunk);
-  if (!cleared.ok()) chunk.Unmap().IgnoreError();
-  return cleared;
-}
-
-// New memory of our drivers is zero. Others may keep what was freed, with the data of another tenant.
-absl::Status LevelZeroDevice::Clear(const Chunk& chunk) const {
-  ASSIGN_OR_RETURN(const auto list, CreateBlockingList());
-  return list->Clear(chunk.address(), chunk.bytes());
-}
-
-absl::StatusOr<std::unique_ptr<BlockingList>> LevelZeroDevice::CreateBlockingList() const {
-  return BlockingList::Create(context_, device_);
-}
-
-absl::StatusOr<BlockingList*> LevelZeroDevice::MoverList(uint32_t thread) {
-  std::unique_ptr<BlockingList>& list = mover_lists_[thread];
-  if (list == nullptr) {
-    ASSIGN_OR_RETURN(list, CreateBlockingList());
-  }
-  return list.get();
-}
-
-absl::Status LevelZeroDevice::CopyPiece(BlockingList& list, Way way, const Chunk& chunk, uint64_t offset,
-                                        std::byte* host, uint64_t bytes) const {
-  if (offset > chunk.bytes() || bytes > chunk.bytes() - offset)
-    return absl::OutOfRangeError(
-        absl::StrCat(bytes, " bytes at ", offset, " are beyond the chunk's ", chunk.bytes()));
-  if (virtual_memory_ && !static_cast<const ReservedChunk&>(chunk).there())
-    return absl::FailedPreconditionError("the chunk's memory is away");
-  std::byte* const there = chunk.address() + offset;
-  return way == Way::kOut ? list.Copy(host, there, bytes) : list.Copy(there, host, bytes);
-}
-
-absl::Status LevelZeroDevice::CheckShares() const {
-  return exports_ ? absl::OkStatus() : CannotShare(properties_, "export memory as a file descriptor");
-}
-
-absl::Status LevelZeroDevice::ExportChunk(const Chunk& chunk, UniqueFd& fd) const {
-  ze_external_memory_export_fd_t exported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD, nullptr,
-                                             ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD, -1};
-  ze_memory_allocation_properties_t properties = {};
-  properties.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES;
-  properties.pNext = &exported;
-  RETURN_IF_ZE_ERROR(zeMemGetAllocProperties(context_, chunk.address(), &properties, nullptr));
-  fd.Reset(exported.fd);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<UniqueFd> LevelZeroDevice::ExportMemory(const Chunk& chunk) {
-  RETURN_IF_ERROR(CheckShares());
-  UniqueFd fd;
-  RETURN_IF_ERROR(ExportChunk(chunk, fd));
-  return fd;
-}
-
-absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::MapPeer(const UniqueFd& memory, uint64_t bytes) {
-  if (!virtual_memory_) return CannotMove();
-  auto chunk = ReserveAnywhere(bytes);
-  if (!chunk.ok()) return OfThisProcess(chunk.status());
-  if (absl::Status mapped = ReturnImported(**chunk, memory); !mapped.ok()) return OfThisProcess(mapped);
-  return chunk;
-}
-
 // Of our drivers only: whether another one maps imported memory shows too late, when a copy needs it.
 bool LevelZeroDevice::CanMap(const LevelZeroDevice& other) const {
+  const auto can_share = [](const LevelZeroMemory& memory) {
+    return memory.moves_chunks() && memory.exports();
+  };
   ze_bool_t can = 0;
-  return driver_ == other.driver_ && functions_.write_value != nullptr && virtual_memory_ &&
-         other.virtual_memory_ && exports_ && other.exports_ &&
+  return driver_ == other.driver_ && functions_.write_value != nullptr && can_share(*memory_) &&
+         can_share(*other.memory_) &&
          zeDeviceCanAccessPeer(device_, other.device_, &can) == ZE_RESULT_SUCCESS && can != 0;
-}
-
-absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunkAt(void* address, uint64_t bytes,
-                                                                        UniqueFd& fd) {
-  if (virtual_memory_) {
-    ASSIGN_OR_RETURN(auto chunk, ReserveAt(address, bytes));
-    RETURN_IF_ERROR(ReturnNew(*chunk, fd));
-    return chunk;
-  }
-  ASSIGN_OR_RETURN(auto chunk, AllocateAt(address, &kExported, bytes));
-  RETURN_IF_ERROR(ExportChunk(*chunk, fd));
-  return chunk;
-}
-
-absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::ImportChunkAt(void* address, uint64_t bytes,
-                                                                      const UniqueFd& fd) {
-  if (virtual_memory_) {
-    ASSIGN_OR_RETURN(auto chunk, ReserveAt(address, bytes));
-    RETURN_IF_ERROR(ReturnImported(*chunk, fd));
-    return chunk;
-  }
-  const ze_external_memory_import_fd_t imported = ImportOf(fd);
-  return AllocateAt(address, &imported, bytes);
-}
-
-absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::ReserveChunkAt(void* address, uint64_t bytes) {
-  if (!virtual_memory_) return CannotMove();
-  return ReserveAt(address, bytes);
-}
-
-absl::Status LevelZeroDevice::ReturnNew(Chunk& chunk, UniqueFd& fd) {
-  if (!virtual_memory_) return CannotMove();
-  auto& reserved = static_cast<ReservedChunk&>(chunk);
-  RETURN_IF_ERROR(reserved.Map(&kExported));
-  absl::Status exported = ExportChunk(chunk, fd);
-  if (!exported.ok()) reserved.Unmap().IgnoreError();
-  return exported;
-}
-
-absl::Status LevelZeroDevice::ReturnImported(Chunk& chunk, const UniqueFd& fd) {
-  if (!virtual_memory_) return CannotMove();
-  const ze_external_memory_import_fd_t imported = ImportOf(fd);
-  return static_cast<ReservedChunk&>(chunk).Map(&imported);
-}
-
-absl::Status LevelZeroDevice::TakeAway(Chunk& chunk) {
-  if (!virtual_memory_) return CannotMove();
-  return static_cast<ReservedChunk&>(chunk).Unmap();
 }
 
 absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::AllocateHost(uint64_t bytes) {
@@ -658,8 +262,8 @@ absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::Import(const transp
 
 void LevelZeroDevice::SetWake(std::function<void()> wake) {
   background_ = std::make_unique<Background>(wake);
-  if (!virtual_memory_) return;
-  transfers_ = std::make_unique<OwnTransfers>(*this);
+  if (!memory_->moves_chunks()) return;
+  transfers_ = std::make_unique<LevelZeroTransfers>(*memory_);
   mover_ = std::make_unique<ChunkMover>(std::move(wake), *transfers_);
 }
 

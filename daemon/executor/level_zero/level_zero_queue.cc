@@ -176,7 +176,7 @@ absl::Status LevelZeroQueue::BeginRecording() {
 }
 
 absl::StatusOr<RecordedCommands> LevelZeroQueue::EndRecording() {
-  const LevelZeroDevice::Functions& functions = device_.functions_;
+  const DriverFunctions& functions = device_.functions_;
   xpud_graph_handle_t graph = nullptr;
   RETURN_IF_ZE_ERROR(functions.end_capture(raw_list_, &graph, nullptr));
   xpud_executable_graph_handle_t executable = nullptr;

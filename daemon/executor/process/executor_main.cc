@@ -160,7 +160,7 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channels&
   if (static_cast<size_t>(index) >= devices.size())
     return absl::NotFoundError(absl::StrCat("there is no device ", index, " of kind ", options.device));
   LevelZeroDevice& device = *devices[static_cast<size_t>(index)];
-  RETURN_IF_ERROR(device.CheckShares());
+  RETURN_IF_ERROR(device.memory().CheckShares());
   // Creates the device's context now, not with the first work.
   RETURN_IF_ERROR(device.CreateList(PriorityClass::kInteractive).status());
   std::vector<std::pair<std::unique_ptr<LevelZeroDevice>, PrivateRing>> workers;
@@ -173,7 +173,7 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channels&
   ASSIGN_OR_RETURN(auto for_compiler, device.OpenAgain());
   ASSIGN_OR_RETURN(auto for_imports, device.OpenAgain());
   LossReport loss_report(workers.front().second.control());
-  ExecutorMemory memory(device);
+  ExecutorMemory memory(device.memory());
   const MemoryServer::OnLoss on_loss = {
       .lost = [&](const absl::Status& lost) { loss_report.Say(lost); },
       .end = [] { _exit(kExitDeviceLost); }};  // the daemon starts another executor
@@ -203,7 +203,7 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channels&
       ServeRing(*workers[i].first, workers[i].second, activity, times, i, loss_report);
     }));
   Answer description = Describe(device.properties(), static_cast<uint32_t>(devices.size()));
-  description.moves = device.moves_chunks() ? 1 : 0;
+  description.moves = device.memory().moves_chunks() ? 1 : 0;
   for (size_t other = 0; other < devices.size(); ++other) {
     if (devices[other].get() != &device && device.CanMap(*devices[other]))
       description.peers |= uint64_t{1} << other;

@@ -48,18 +48,18 @@ absl::Status ExecutorMemory::Add(uint64_t address, absl::StatusOr<std::unique_pt
 }
 
 absl::Status ExecutorMemory::Allocate(uint64_t address, uint64_t bytes, UniqueFd& out) {
-  if (const ChunkPointer chunk = Find(address)) return device_.ReturnNew(*chunk, out);
-  return Add(address, device_.AllocateChunkAt(Pointer(address), bytes, out));
+  if (const ChunkPointer chunk = Find(address)) return memory_.ReturnNew(*chunk, out);
+  return Add(address, memory_.AllocateAt(Pointer(address), bytes, out));
 }
 
 absl::Status ExecutorMemory::Import(uint64_t address, uint64_t bytes, const UniqueFd& fd) {
-  if (const ChunkPointer chunk = Find(address)) return device_.ReturnImported(*chunk, fd);
-  return Add(address, device_.ImportChunkAt(Pointer(address), bytes, fd));
+  if (const ChunkPointer chunk = Find(address)) return memory_.ReturnImported(*chunk, fd);
+  return Add(address, memory_.ImportAt(Pointer(address), bytes, fd));
 }
 
 absl::Status ExecutorMemory::Reserve(uint64_t address, uint64_t bytes) {
-  if (const ChunkPointer chunk = Find(address)) return device_.TakeAway(*chunk);
-  return Add(address, device_.ReserveChunkAt(Pointer(address), bytes));
+  if (const ChunkPointer chunk = Find(address)) return memory_.TakeAway(*chunk);
+  return Add(address, memory_.ReserveAt(Pointer(address), bytes));
 }
 
 void ExecutorMemory::Free(uint64_t address) {
@@ -115,7 +115,7 @@ ExecutorMemory::HostPointer ExecutorMemory::AwaitHost(uint64_t address, uint64_t
   }
 }
 
-absl::Status ExecutorMemory::Copy(BlockingList& list, LevelZeroDevice::Way way, uint64_t address,
+absl::Status ExecutorMemory::Copy(BlockingList& list, LevelZeroMemory::Way way, uint64_t address,
                                   uint64_t host, uint64_t bytes) {
   const ChunkPointer chunk = ChunkWith(address);
   if (chunk == nullptr) return absl::InternalError("the executor has no chunk at this address");
@@ -124,7 +124,7 @@ absl::Status ExecutorMemory::Copy(BlockingList& list, LevelZeroDevice::Way way, 
     return absl::NotFoundError(
         absl::StrCat("the executor has no ", bytes, " bytes of host memory at 0x", absl::Hex(host)));
   const uint64_t offset = address - reinterpret_cast<uint64_t>(chunk->address());
-  return device_.CopyPiece(list, way, *chunk, offset, static_cast<std::byte*>(Pointer(host)), bytes);
+  return memory_.CopyPiece(list, way, *chunk, offset, static_cast<std::byte*>(Pointer(host)), bytes);
 }
 
 }  // namespace xpud::executor::process

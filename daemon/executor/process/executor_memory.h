@@ -15,8 +15,8 @@ namespace xpud::executor::process {
 
 class ExecutorMemory {
  public:
-  // `device` owns the chunks, and outlives this.
-  explicit ExecutorMemory(LevelZeroDevice& device) : device_(device) {}
+  // `memory` outlives this.
+  explicit ExecutorMemory(LevelZeroMemory& memory) : memory_(memory) {}
   ExecutorMemory(const ExecutorMemory&) = delete;
   ExecutorMemory& operator=(const ExecutorMemory&) = delete;
 
@@ -31,11 +31,9 @@ class ExecutorMemory {
 
   // Copies between device memory at `address` and host memory at `host`. Both ranges must be known: no other
   // address reaches the driver. NotFound: the host memory is not there, also after a short wait.
-  absl::Status Copy(BlockingList& list, LevelZeroDevice::Way way, uint64_t address, uint64_t host,
+  absl::Status Copy(BlockingList& list, LevelZeroMemory::Way way, uint64_t address, uint64_t host,
                     uint64_t bytes);
-  absl::StatusOr<std::unique_ptr<BlockingList>> CreateBlockingList() const {
-    return device_.CreateBlockingList();
-  }
+  absl::StatusOr<std::unique_ptr<BlockingList>> CreateList() const { return memory_.CreateList(); }
 
  private:
   struct Host;
@@ -47,7 +45,7 @@ class ExecutorMemory {
   ChunkPointer ChunkWith(uint64_t address);  // null: there is none
   HostPointer AwaitHost(uint64_t address, uint64_t bytes);
 
-  LevelZeroDevice& device_;
+  LevelZeroMemory& memory_;
   Mutex mutex_;  // not held while the driver works
   CondVar added_;
   std::map<uint64_t, ChunkPointer> chunks_ ABSL_GUARDED_BY(mutex_);

@@ -40,9 +40,9 @@ absl::Status MemoryServer::Answer(const Channel::Question& question, UniqueFd& o
     case RequestKind::kReserve:
       return memory_.Reserve(request.address, request.bytes);
     case RequestKind::kCopyOut:
-      return Copy(request, LevelZeroDevice::Way::kOut);
+      return Copy(request, LevelZeroMemory::Way::kOut);
     case RequestKind::kCopyIn:
-      return Copy(request, LevelZeroDevice::Way::kIn);
+      return Copy(request, LevelZeroMemory::Way::kIn);
     case RequestKind::kImportHost:
       return memory_.ImportHost(importer_, request.address, request.bytes, question.fd);
     case RequestKind::kPing:
@@ -52,9 +52,9 @@ absl::Status MemoryServer::Answer(const Channel::Question& question, UniqueFd& o
   }
 }
 
-absl::Status MemoryServer::Copy(const Request& request, LevelZeroDevice::Way way) {
+absl::Status MemoryServer::Copy(const Request& request, LevelZeroMemory::Way way) {
   if (list_ == nullptr) {
-    ASSIGN_OR_RETURN(list_, memory_.CreateBlockingList());
+    ASSIGN_OR_RETURN(list_, memory_.CreateList());
   }
   return memory_.Copy(*list_, way, request.address, request.host, request.bytes);
 }

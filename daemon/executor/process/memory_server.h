@@ -26,7 +26,7 @@ class MemoryServer {
  private:
   void Serve(const Channel::Question& question);
   absl::Status Answer(const Channel::Question& question, UniqueFd& out);
-  absl::Status Copy(const Request& request, LevelZeroDevice::Way way);
+  absl::Status Copy(const Request& request, LevelZeroMemory::Way way);
 
   ExecutorMemory& memory_;
   LevelZeroDevice& importer_;
