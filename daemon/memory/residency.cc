@@ -20,13 +20,10 @@ constexpr uint64_t kDecideNs = kMillisecond / 10;  // between two looks while so
 constexpr uint64_t kLookNs = 2 * kMillisecond;     // and while nobody does
 constexpr uint64_t kIdleNs = 100 * kMillisecond;   // without work for so long: idle
 constexpr uint64_t kRestNs = 5 * kMillisecond;     // and so ends its turn
-constexpr uint64_t kColdNs = kSecond;       // not used for so long: not part of what a tenant works with
-constexpr uint64_t kCalmNs = 10 * kSecond;  // without a move for so long: nothing is watched any more
-constexpr uint64_t kFullNs = kSecond;       // before the device is asked again for more than it had
-constexpr uint64_t kPauseNs = 10 * kMillisecond;  // after a move failed
-// Moves that are under way at once, each way, and what leaves ahead of what comes.
-constexpr int kMaxMoves = 4;
-constexpr uint64_t kAheadBytes = 256 << 20;
+constexpr uint64_t kColdNs = kSecond;        // not used for so long: not part of what a tenant works with
+constexpr uint64_t kCalmNs = 10 * kSecond;   // without a move for so long: nothing is watched any more
+constexpr uint64_t kFullNs = kSecond;        // before the device is asked again for more than it had
+constexpr uint64_t kAheadBytes = 256 << 20;  // leave ahead of what comes
 // The length of a turn, by the time that its memory took to come: where another tenant computes meanwhile,
 // and where the device would be idle.
 constexpr uint64_t kExchangesBeside = 2, kExchangesAlone = 8;
@@ -36,10 +33,6 @@ constexpr uint64_t kHigherClassTurns = 8;
 // A tenant that exchanges its own chunks brings those that are used within this part of its cycle.
 constexpr uint64_t kCyclePart = 8;
 constexpr uint64_t kReadyBytes = 512 << 20;  // of the host, before they are needed
-// Files: how long they count as full after a write failed, and how often a chunk is read.
-constexpr uint64_t kFilesFullNs = 5 * kSecond;
-constexpr int kMaxReads = 5;
-constexpr uint64_t kReadAgainNs = 100 * kMillisecond;
 // What must be free of the device, host and files together, in largest chunks, so that any chunk in a file
 // can return: the kept part of the host; the file's part of the chunk that returns, which it still has; less
 // than one on the device; less than two in the host, before another leaves; and then one in the files.
@@ -54,17 +47,16 @@ bool IsHigher(PriorityClass a, PriorityClass b) { return a < b; }
 Residency::Residency(executor::Device& device, const Ledger& ledger, const Arena::Totals& totals,
                      Options options)
     : device_(device),
-      mover_(device.mover()),
       ledger_(ledger),
       totals_(totals),
       options_(std::move(options)),
-      store_(device, mover_ == nullptr ? 0 : options_.host_limit, options_.files, options_.wake),
+      store_(device, device.mover() == nullptr ? 0 : options_.host_limit, options_.files, options_.wake),
+      moves_(device.mover(), store_,
+             {.on_full = [this] { DeviceIsFull(); },
+              .on_trouble = [this](const absl::Status& trouble) { options_.on_trouble(trouble); }}),
       room_(device.properties().total_memory) {}
 
-Residency::~Residency() {
-  XPUD_CHECK(arenas_.empty());
-  if (mover_ != nullptr) mover_->End();
-}
+Residency::~Residency() { XPUD_CHECK(arenas_.empty()); }
 
 // ---- what there is
 
@@ -78,31 +70,6 @@ void Residency::Added(Chunk& chunk) {
   if (chunk.place != Chunk::Place::kAway && !chunk.arena->is_watched()) return;
   if (!chunk.arena->is_watched()) StartWatching(*chunk.arena);
   chunk.last_use_ns = now_ns_;
-}
-
-void Residency::Removed(std::unique_ptr<Chunk> chunk) {
-  changed_ = true;
-  XPUD_CHECK(chunk->loans == 0);
-  EndExport(*chunk);
-  if (chunk->is_moving()) {
-    if (chunk->is_on_device()) ended_bytes_ += chunk->bytes();
-    ended_.push_back(std::move(chunk));
-    return;
-  }
-  store_.Return(std::exchange(chunk->host, {}));
-  store_.files().Return(std::exchange(chunk->file, {}));
-}
-
-void Residency::EndExport(Chunk& chunk) {
-  if (chunk.exported == nullptr) return;
-  mapped_elsewhere_.push_back(std::exchange(chunk.exported, nullptr));
-  mapped_elsewhere_.back()->End();
-  AwaitsPeers();  // forgets those that nobody maps
-}
-
-bool Residency::AwaitsPeers() {
-  std::erase_if(mapped_elsewhere_, [](const auto& memory) { return memory->mappings() == 0; });
-  return !mapped_elsewhere_.empty();
 }
 
 uint64_t Residency::LargestChunk() const {
@@ -124,7 +91,7 @@ bool Residency::CanChangePlaces(const Arena& arena, uint64_t more) const {
   const uint64_t beside_files = room_ - std::min(room_, PromisedToOthers(arena)) + store_.limit();
   const FileStore& files = store_.files();
   if (files.used_bytes() == 0 && taken + 2 * largest <= beside_files) return true;
-  if (files.limit() == 0 || FilesAreFull() || kMinHost * largest > store_.limit()) return false;
+  if (files.limit() == 0 || moves_.FilesAreFull() || kMinHost * largest > store_.limit()) return false;
   return taken + kFreeWithFiles * largest <= beside_files + files.limit();
 }
 
@@ -139,7 +106,7 @@ bool Residency::MayGrowAway(const Arena& arena, const Ledger::Share& share, uint
 }
 
 void Residency::DeviceIsFull() {
-  room_ = std::min(room_, totals_.on_device + ended_bytes_);
+  room_ = std::min(room_, totals_.on_device + moves_.forgotten_bytes());
   full_since_ns_ = NowNs();
 }
 
@@ -175,7 +142,7 @@ uint64_t Residency::MostFor(const Arena& arena) const {
 }
 
 uint64_t Residency::FreeFor(const Arena& arena) const {
-  const uint64_t taken = totals_.on_device + ended_bytes_ + PromisedToOthers(arena);
+  const uint64_t taken = totals_.on_device + moves_.forgotten_bytes() + PromisedToOthers(arena);
   return room_ - std::min(room_, taken);
 }
 
@@ -214,7 +181,7 @@ absl::StatusOr<bool> Residency::Hold(Arena& arena, const User& user, const Mark&
   std::vector<Chunk*> missing;
   for (const Operand& operand : operands) {
     Chunk& chunk = arena.ChunkOf(reinterpret_cast<uint64_t>(operand.address));
-    if (chunk.place == Chunk::Place::kDevice || (!watch.is_suspended && Keep(chunk))) continue;
+    if (chunk.place == Chunk::Place::kDevice || (!watch.is_suspended && moves_.Keep(chunk))) continue;
     if (chunk.is_lost) {
       return absl::DataLossError(
           "what the command uses was moved out of the device to a file, which can no longer be read");
@@ -312,6 +279,7 @@ void Residency::Poll(uint64_t now_ns) {
   if (!can_move()) return;
   store_.Poll();
   if (watched_ == 0) return;
+  moves_.SetNow(now_ns);
   if (now_ns - std::exchange(now_ns_, now_ns) > kSecond) {  // nobody looked meanwhile
     for (Arena* const arena : arenas_) {
       arena->watch().last_work_ns = now_ns;
@@ -319,11 +287,12 @@ void Residency::Poll(uint64_t now_ns) {
     }
   }
   if (now_ns - rated_ns_ >= kSecond) TakeRates();
+  changed_ |= moves_.TakeEnded();
   if (!changed_ && now_ns - decided_ns_ < (is_under_way() ? kDecideNs : kLookNs)) return;
   decided_ns_ = now_ns;
   changed_ = false;
   LookAtWork();
-  if (now_ns >= pause_until_ns_) Decide();
+  if (!moves_.IsPausing()) Decide();
 }
 
 void Residency::TakeRates() {
@@ -369,7 +338,7 @@ void Residency::Decide() {
       if (arena->is_watched() && arena->watch().is_at_work && Exchanges(*arena)) Fetch(*arena);
     }
   }
-  if (waiting_ || is_under_way() || now_ns_ - last_move_ns_ < kCalmNs) return;
+  if (waiting_ || is_under_way() || now_ns_ - moves_.last_ns() < kCalmNs) return;
   turn_ns_ = 0;
   for (Arena* const arena : arenas_) {
     if (arena->is_watched() && arena->on_device() == arena->chunk_bytes()) StopWatching(*arena);
@@ -407,10 +376,10 @@ bool Residency::Fetch(Arena& arena) {
   watch.is_suspended = false;
   const uint64_t since_ns = now_ns_ - std::exchange(watch.fetched_ns, now_ns_);
   // While others keep their turn, nothing moves.
-  if (moves_in_ + moves_out_ > 0) watch.exchange_ns += std::min(since_ns, kLookNs);
+  if (moves_.moves_in() + moves_.moves_out() > 0) watch.exchange_ns += std::min(since_ns, kLookNs);
   const std::vector<Chunk*> missing = MissingOf(arena);
-  first_missing_ = missing.empty() ? nullptr : missing.front();
-  for (Chunk* const chunk : Exchanges(arena) ? watch.wanted : missing) Keep(*chunk);
+  moves_.SetNeeded(missing.empty() ? nullptr : missing.front());
+  for (Chunk* const chunk : Exchanges(arena) ? watch.wanted : missing) moves_.Keep(*chunk);
   MakeRoom(arena, missing);
   bool all = true;
   uint64_t from_files = 0;  // these come before what follows them
@@ -419,12 +388,12 @@ bool Residency::Fetch(Arena& arena) {
     all = false;
     if (chunk->place != Chunk::Place::kAway) continue;
     if (chunk->is_in_file()) {
-      if (!StartRead(*chunk, chunk == first_missing_)) break;
+      if (!Read(*chunk)) break;
       from_files += chunk->bytes();
       continue;
     }
-    if (moves_in_ >= kMaxMoves || FreeFor(arena) < from_files + chunk->bytes()) break;
-    StartReturn(*chunk);
+    if (moves_.moves_in() >= ChunkMoves::kMost || FreeFor(arena) < from_files + chunk->bytes()) break;
+    moves_.StartReturn(*chunk);
   }
   // An arena that exchanges its chunks waits only for those that commands wait for.
   const bool done = all || (Exchanges(arena) && std::ranges::all_of(watch.wanted, [](const Chunk* chunk) {
@@ -547,18 +516,11 @@ void Residency::MakeRoom(Arena& arena, std::span<Chunk* const> missing) {
   }
   const auto first = std::ranges::find(missing, Chunk::Place::kAway, &Chunk::place);
   if (first == missing.end()) return;
-  while (moves_out_ < kMaxMoves && FreeFor(arena) + leaving_bytes_ < needed) {
+  while (moves_.moves_out() < ChunkMoves::kMost && FreeFor(arena) + moves_.leaving_bytes() < needed) {
     Chunk* const victim = ChooseVictim(arena, **first);
     if (victim == nullptr || !PrepareHost(*victim, arena)) return;
-    StartLeave(*victim, /*comes_back=*/victim->arena != &arena);
+    moves_.StartLeave(*victim, /*comes_back=*/victim->arena != &arena);
   }
-}
-
-bool Residency::Keep(Chunk& chunk) {
-  if (chunk.place != Chunk::Place::kLeaving || !chunk.move->Forget()) return false;
-  chunk.place = Chunk::Place::kDevice;
-  leaving_bytes_ -= chunk.bytes();
-  return true;
 }
 
 // Has room in the host for what the chunk has.
@@ -577,14 +539,14 @@ void Residency::FreeHost(uint64_t bytes, const Arena& arena) {
   const bool has_trouble = !store_.trouble().ok();
   if (store_.taken_bytes() < store_.limit() && !has_trouble) return;  // more is taken
   if (DropCopies(bytes)) return;                                      // they are cleared first
-  if (has_trouble) Note(store_.trouble());
-  if (store_.is_busy() || FilesAreFull()) return;
-  while (store_.free_bytes() + writing_bytes_ < bytes && writes_ < kMaxMoves) {
+  if (has_trouble) moves_.Note(store_.trouble());
+  if (store_.is_busy() || moves_.FilesAreFull()) return;
+  while (store_.free_bytes() + moves_.writing_bytes() < bytes && moves_.writes() < ChunkMoves::kMost) {
     Chunk* const chunk = LongestAway(arena);
     if (chunk == nullptr) return;
     auto slots = store_.files().Take(chunk->host.size());
     if (!slots) return;
-    StartWrite(*chunk, *std::move(slots));
+    moves_.StartWrite(*chunk, *std::move(slots));
   }
 }
 
@@ -593,7 +555,7 @@ void Residency::FreeHost(uint64_t bytes, const Arena& arena) {
 Chunk* Residency::LongestAway(const Arena& arena) {
   const auto may_go = [&](const Chunk& chunk) {
     return chunk.place == Chunk::Place::kAway && !chunk.host.empty() && chunk.file.empty() &&
-           !chunk.is_moving() && &chunk != first_missing_;
+           !chunk.is_moving() && !moves_.IsNeeded(chunk);
   };
   Chunk* first = nullptr;
   for (Arena* const each : arenas_) {
@@ -610,6 +572,19 @@ Chunk* Residency::LongestAway(const Arena& arena) {
   return first;
 }
 
+bool Residency::Read(Chunk& chunk) {
+  if (chunk.filing == Chunk::Filing::kReading || now_ns_ < chunk.read_after_ns) return true;
+  if (moves_.reads() >= ChunkMoves::kMost) return false;
+  const bool needed = moves_.IsNeeded(chunk);
+  auto parts = store_.Take(chunk.bytes(), needed ? 0 : KeptFree());
+  if (!parts) {
+    if (needed) FreeHost(HostSlots(chunk.bytes()), *chunk.arena);
+    return false;
+  }
+  moves_.StartRead(chunk, *std::move(parts));
+  return true;
+}
+
 // Returns copies of what is on the device, or in files.
 bool Residency::DropCopies(uint64_t bytes) {
   uint64_t dropped = 0;
@@ -617,7 +592,7 @@ bool Residency::DropCopies(uint64_t bytes) {
     for (Arena* const arena : arenas_) {
       for (const auto& [address, chunk] : arena->chunks()) {
         if (dropped >= bytes) return true;
-        if (chunk->is_in_both() && chunk.get() != first_missing_ && chunk->place == Chunk::Place::kAway) {
+        if (chunk->is_in_both() && !moves_.IsNeeded(*chunk) && chunk->place == Chunk::Place::kAway) {
           dropped += HostSlots(chunk->bytes());
           store_.Return(std::exchange(chunk->host, {}));
         }
@@ -633,152 +608,9 @@ bool Residency::DropCopies(uint64_t bytes) {
   return dropped != 0;
 }
 
-// ---- moves
-
-void Residency::StartLeave(Chunk& chunk, bool comes_back) {
-  EndExport(chunk);
-  chunk.place = Chunk::Place::kLeaving;
-  chunk.comes_back = comes_back;
-  ++moves_out_;
-  leaving_bytes_ += chunk.bytes();
-  last_move_ns_ = now_ns_;
-  chunk.move = mover_->StartLeave(*chunk.memory, chunk.changed ? chunk.host : executor::HostParts(),
-                                  [this, &chunk](const absl::Status& status) { Left(chunk, status); });
-}
-
-void Residency::StartReturn(Chunk& chunk) {
-  chunk.place = Chunk::Place::kReturning;
-  ++moves_in_;
-  last_move_ns_ = now_ns_;
-  chunk.arena->MovedIn(chunk.bytes());
-  chunk.move = mover_->StartReturn(*chunk.memory, chunk.host,
-                                   [this, &chunk](const absl::Status& status) { Returned(chunk, status); });
-}
-
-void Residency::Left(Chunk& chunk, const absl::Status& status) {
-  --moves_out_;
-  if (chunk.place == Chunk::Place::kLeaving) leaving_bytes_ -= chunk.bytes();
-  changed_ = true;
-  chunk.move = nullptr;
-  if (chunk.arena == nullptr) return Forget(chunk);
-  if (!status.ok()) {
-    // Its contents may have changed since they were copied.
-    chunk.place = Chunk::Place::kDevice;
-    chunk.changed = true;
-    if (!absl::IsCancelled(status)) Note(status);
-    return;
-  }
-  chunk.place = Chunk::Place::kAway;
-  chunk.changed = false;
-  chunk.left_ns = now_ns_;
-  chunk.arena->MovedOut(chunk.bytes());
-  chunk.arena->moved().out += chunk.bytes();
-}
-
-void Residency::Returned(Chunk& chunk, const absl::Status& status) {
-  --moves_in_;
-  changed_ = true;
-  chunk.move = nullptr;
-  if (chunk.arena == nullptr) return Forget(chunk);
-  if (!status.ok()) {
-    chunk.place = Chunk::Place::kAway;
-    chunk.arena->MovedOut(chunk.bytes());
-    if (absl::IsResourceExhausted(status) && AwaitsPeers()) return;  // there is room soon
-    if (absl::IsResourceExhausted(status)) return DeviceIsFull();
-    return Note(status);
-  }
-  chunk.place = Chunk::Place::kDevice;
-  if (!chunk.is_moving()) store_.files().Return(std::exchange(chunk.file, {}));
-  chunk.changed = chunk.host.empty();
-  chunk.comes_back = false;
-  chunk.last_use_ns = now_ns_;
-  chunk.arena->moved().in += chunk.bytes();
-}
-
-// ---- files
-
-void Residency::StartWrite(Chunk& chunk, FileSlots slots) {
-  chunk.file = std::move(slots);
-  chunk.filing = Chunk::Filing::kWriting;
-  ++writes_;
-  writing_bytes_ += HostSlots(chunk.bytes());
-  last_move_ns_ = now_ns_;
-  store_.files().Write(chunk.host, chunk.file,
-                       [this, &chunk](const absl::Status& status) { Written(chunk, status); });
-}
-
-void Residency::Written(Chunk& chunk, const absl::Status& status) {
-  --writes_;
-  writing_bytes_ -= HostSlots(chunk.bytes());
-  changed_ = true;
-  chunk.filing = Chunk::Filing::kNone;
-  if (chunk.arena == nullptr) return Forget(chunk);
-  if (status.ok() && chunk.place == Chunk::Place::kAway && &chunk != first_missing_)
-    return store_.Return(std::exchange(chunk.host, {}));
-  store_.files().Return(std::exchange(chunk.file, {}));
-  if (status.ok()) return;
-  files_full_until_ns_ = now_ns_ + kFilesFullNs;
-  Note(status);
-}
-
-bool Residency::StartRead(Chunk& chunk, bool is_first) {
-  if (chunk.filing == Chunk::Filing::kReading || now_ns_ < chunk.read_after_ns) return true;
-  if (reads_ >= kMaxMoves) return false;
-  const uint64_t keep = is_first ? 0 : KeptFree();
-  auto parts = store_.Take(chunk.bytes(), keep);
-  if (!parts) {
-    if (is_first) FreeHost(HostSlots(chunk.bytes()), *chunk.arena);
-    return false;
-  }
-  chunk.host = *std::move(parts);
-  chunk.filing = Chunk::Filing::kReading;
-  ++reads_;
-  last_move_ns_ = now_ns_;
-  store_.files().Read(chunk.file, chunk.host,
-                      [this, &chunk](const absl::Status& status) { WasRead(chunk, status); });
-  return true;
-}
-
-// The file keeps its contents until the chunk is on the device: the host's part may be needed for another.
-void Residency::WasRead(Chunk& chunk, const absl::Status& status) {
-  --reads_;
-  changed_ = true;
-  chunk.filing = Chunk::Filing::kNone;
-  if (chunk.arena == nullptr) return Forget(chunk);
-  if (status.ok()) {
-    chunk.failed_reads = 0;
-    return;
-  }
-  store_.Return(std::exchange(chunk.host, {}));
-  chunk.read_after_ns = now_ns_ + kReadAgainNs;
-  Note(status);
-  if (++chunk.failed_reads < kMaxReads) return;
-  chunk.is_lost = true;
-  store_.files().Return(std::exchange(chunk.file, {}));
-  std::erase(chunk.arena->watch().wanted, &chunk);
-}
-
-// ---- ends
-
-void Residency::Forget(Chunk& chunk) {
-  if (chunk.is_moving()) return;
-  const auto ended = std::ranges::find_if(ended_, [&](const auto& each) { return each.get() == &chunk; });
-  if (chunk.is_on_device()) ended_bytes_ -= chunk.bytes();
-  store_.Return(std::exchange(chunk.host, {}));
-  store_.files().Return(std::exchange(chunk.file, {}));
-  ended_.erase(ended);
-}
-
 void Residency::Refused(const absl::Status& why) {
   const uint64_t now = NowNs();
   if (now - std::exchange(refused_ns_, now) >= kSecond) options_.on_refusal(why);
-}
-
-// It is tried again.
-void Residency::Note(const absl::Status& trouble) {
-  pause_until_ns_ = now_ns_ + kPauseNs;
-  if (now_ns_ - std::exchange(noted_ns_, now_ns_) < kSecond) return;
-  options_.on_trouble(trouble);
 }
 
 }  // namespace xpud::memory

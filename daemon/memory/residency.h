@@ -1,8 +1,7 @@
 // Which chunks of a device's tenants are on the device, which in host memory, and which in files. While all
 // fit, nothing is watched and nothing moves. Otherwise
 //   - chunks that nobody needs leave first: those of idle tenants, lower classes first, then what was not
-//   used
-//     for a second;
+//     used for a second;
 //   - a tenant that alone is larger than the device exchanges its own chunks, the latest next use first;
 //   - tenants that are at work and do not fit together take turns. The one that waits longest gets what those
 //     have whose turns are over; these are suspended until they come back;
@@ -21,9 +20,9 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/executor/api/device.h"
-#include "daemon/executor/api/mover.h"
 #include "daemon/memory/arena.h"
 #include "daemon/memory/chunk.h"
+#include "daemon/memory/chunk_moves.h"
 #include "daemon/memory/host_store.h"
 #include "daemon/memory/ledger.h"
 #include "daemon/tenant/tenant.h"
@@ -60,7 +59,7 @@ class Residency {
   void Add(Arena& arena) { arenas_.push_back(&arena); }
   void Remove(Arena& arena);
   void Added(Chunk& chunk);
-  void Removed(std::unique_ptr<Chunk> chunk);
+  void Removed(std::unique_ptr<Chunk> chunk) { moves_.Forget(std::move(chunk)); }
 
   // Whether an arena may get `bytes` more as a chunk that is away: other tenants, or a claim for more than
   // the device has, are why there is no room on the device, and there is room in all.
@@ -69,8 +68,8 @@ class Residency {
   bool MayGrow(const Arena& arena, uint64_t bytes) const;
   // The device refused memory: it has no more than it has given, for a while.
   void DeviceIsFull();
-  // Whether memory that was given up is still there, because another device maps it: not for long.
-  bool AwaitsPeers();
+  // As ChunkMoves::AwaitsPeers.
+  bool AwaitsPeers() { return moves_.AwaitsPeers(); }
   // What the device has room for in all, as far as is known.
   uint64_t room() const { return room_; }
   // The same; a refusal of long ago does not count any more.
@@ -96,14 +95,14 @@ class Residency {
   // Starts and ends moves and turns. Call often.
   void Poll(uint64_t now_ns);
   // Whether memory moves, or somebody waits for it.
-  bool is_under_way() const { return moves_in_ + moves_out_ > 0 || store_.files().is_busy() || waiting_; }
+  bool is_under_way() const { return moves_.is_under_way() || waiting_; }
 
   const HostStore& store() const { return store_; }
   uint64_t turns() const { return turns_; }
   uint64_t turn_ns() const { return turn_ns_; }  // of the last one; 0: there are none now
 
  private:
-  bool can_move() const { return mover_ != nullptr && store_.limit() != 0; }
+  bool can_move() const { return store_.limit() != 0; }
   void StartWatching(Arena& arena);
   void StopWatching(Arena& arena);
   void LookAtWork();
@@ -140,36 +139,21 @@ class Residency {
   Chunk* LatestUsed(Arena& arena, bool only_cold, uint64_t not_before);
   bool IsTurnOver(const Arena& arena, const Arena& waiting) const;
   void Suspend(Arena& arena);
-  // A chunk that is leaving stays, if that is still possible.
-  bool Keep(Chunk& chunk);
-  // For `arena`, which needs its place.
+  // Has a place in the host for it. `arena` needs the one that it has on the device.
   bool PrepareHost(Chunk& chunk, const Arena& arena);
   bool DropCopies(uint64_t bytes);
 
   // What must remain free in the host, so that what is in files can return.
   uint64_t KeptFree() const { return store_.files().used_bytes() == 0 ? 0 : HostSlots(LargestChunk()); }
   static uint64_t HostSlots(uint64_t bytes) { return HostStore::SlotBytesFor(bytes); }
-  bool FilesAreFull() const { return now_ns_ < files_full_until_ns_; }
   // Has so much of the host freed, for `arena`, soon.
   void FreeHost(uint64_t bytes, const Arena& arena);
   Chunk* LongestAway(const Arena& arena);
-  void StartWrite(Chunk& chunk, FileSlots slots);
-  void Written(Chunk& chunk, const absl::Status& status);
-  // Has a chunk's contents come from its file, as a step of its return. `is_first`: of what `arena` lacks.
-  // Returns false if there is no room now.
-  bool StartRead(Chunk& chunk, bool is_first);
-  void WasRead(Chunk& chunk, const absl::Status& status);
-  void StartLeave(Chunk& chunk, bool comes_back);
-  void StartReturn(Chunk& chunk);
-  void Left(Chunk& chunk, const absl::Status& status);
-  void Returned(Chunk& chunk, const absl::Status& status);
-  void Forget(Chunk& chunk);
-  // Other devices shall not map its memory any more.
-  void EndExport(Chunk& chunk);
-  void Note(const absl::Status& trouble);
+  // Has a chunk's contents come from its file, as a step of its return. Returns false if there is no room
+  // now.
+  bool Read(Chunk& chunk);
 
   executor::Device& device_;
-  executor::Mover* const mover_;
   const Ledger& ledger_;
   const Arena::Totals& totals_;
   Options options_;
@@ -177,25 +161,17 @@ class Residency {
     return PriorityClass::kInteractive;
   };
   HostStore store_;
+  ChunkMoves moves_;
   std::vector<Arena*> arenas_;
-  const Arena* served_ = nullptr;              // whose memory comes now, before anybody else's
-  std::vector<std::unique_ptr<Chunk>> ended_;  // their arenas ended while they moved
-  uint64_t ended_bytes_ = 0;
-  std::vector<std::shared_ptr<ExportedMemory>> mapped_elsewhere_;  // which has ended
+  const Arena* served_ = nullptr;  // whose memory comes now, before anybody else's
   uint64_t room_;
   uint64_t full_since_ns_ = 0;  // of the last DeviceIsFull
   int watched_ = 0;             // arenas
-  int moves_in_ = 0, moves_out_ = 0;
-  int writes_ = 0, reads_ = 0;  // of files
-  uint64_t writing_bytes_ = 0;  // of the host, free when they have been written
-  uint64_t files_full_until_ns_ = 0;
-  const Chunk* first_missing_ = nullptr;  // of what was looked at last; not to be read
-  uint64_t leaving_bytes_ = 0;
   bool waiting_ = false;
   bool changed_ = false;  // since the last Decide
-  uint64_t now_ns_ = 0, decided_ns_ = 0, rated_ns_ = 0, last_move_ns_ = 0, pause_until_ns_ = 0;
+  uint64_t now_ns_ = 0, decided_ns_ = 0, rated_ns_ = 0;
   uint64_t turns_ = 0, turn_ns_ = 0;
-  uint64_t noted_ns_ = 0, refused_ns_ = 0;
+  uint64_t refused_ns_ = 0;
 };
 
 }  // namespace xpud::memory
