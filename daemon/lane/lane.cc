@@ -392,7 +392,7 @@ uint64_t Lane::MostSleepNs(Pending pending, uint64_t peer_pause_ns) const {
     most = std::max(stalls_.period_ns(), uint64_t{100'000'000});
   }
   const uint64_t now = NowNs();
-  uint64_t due = std::min(policy_.DueNs(), state_.shared->due_ns());
+  uint64_t due = std::min({policy_.DueNs(), state_.shared->due_ns(), state_.pool->residency().due_ns()});
   if (state_.merger != nullptr) due = std::min(due, state_.merger->due_ns(now));
   if (due != UINT64_MAX) most = std::min(most, due - std::min(due, now));
   return most;

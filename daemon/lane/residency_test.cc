@@ -489,6 +489,31 @@ TEST_F(ResidencyTest, TenantThatEndsWhileItsMemoryMovesLeavesNothing) {
   EXPECT_FALSE(b.arena().is_watched()) << "nothing has moved for long";
 }
 
+TEST_F(ResidencyTest, HostMemoryGoesBackWhenAllTenantsHaveGone) {
+  const Residency& residency = pool_->residency();
+  {
+    Program a(*this, 1), b(*this, 2);
+    a.AllocateAll(3, kBlock);
+    a.Write(0, 1);
+    a.Rest();
+    PassFor(200);
+    b.AllocateAll(3, kBlock);
+    b.at_work_ = true;
+    for (size_t i = 0; i < 3; ++i) b.Write(i, 2);
+    b.Rest();
+    PassFor(200);
+  }
+  PassFor(1);
+  EXPECT_NE(residency.store().taken_bytes(), 0u);
+  const uint64_t due_ns = residency.due_ns();
+  EXPECT_GT(due_ns, now_ns_) << "others may come";
+  EXPECT_LE(due_ns, now_ns_ + 10'000 * kMillisecond);
+  now_ns_ = due_ns;  // nobody has looked meanwhile
+  Pass();
+  EXPECT_EQ(residency.store().taken_bytes(), 0u);
+  EXPECT_EQ(residency.due_ns(), UINT64_MAX);
+}
+
 TEST_F(ResidencyTest, MovesThatFailAreTriedAgainAndLoseNothing) {
   Program a(*this, 1), b(*this, 2);
   a.AllocateAll(3, kBlock);

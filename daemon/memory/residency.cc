@@ -278,7 +278,11 @@ bool Residency::IsIdle(const Arena& arena) const {
 void Residency::Poll(uint64_t now_ns) {
   if (!can_move()) return;
   store_.Poll();
-  if (watched_ == 0) return;
+  polled_ns_ = now_ns;
+  if (watched_ == 0) {
+    if (now_ns >= CalmNs()) store_.Shrink();
+    return;
+  }
   moves_.SetNow(now_ns);
   if (now_ns - std::exchange(now_ns_, now_ns) > kSecond) {  // nobody looked meanwhile
     for (Arena* const arena : arenas_) {
@@ -293,6 +297,12 @@ void Residency::Poll(uint64_t now_ns) {
   changed_ = false;
   LookAtWork();
   if (!moves_.IsPausing()) Decide();
+}
+
+uint64_t Residency::CalmNs() const { return moves_.last_ns() + kCalmNs; }
+
+uint64_t Residency::due_ns() const {
+  return store_.taken_bytes() != 0 && polled_ns_ < CalmNs() ? CalmNs() : UINT64_MAX;
 }
 
 void Residency::TakeRates() {
@@ -338,7 +348,7 @@ void Residency::Decide() {
       if (arena->is_watched() && arena->watch().is_at_work && Exchanges(*arena)) Fetch(*arena);
     }
   }
-  if (waiting_ || is_under_way() || now_ns_ - moves_.last_ns() < kCalmNs) return;
+  if (waiting_ || is_under_way() || now_ns_ < CalmNs()) return;
   turn_ns_ = 0;
   for (Arena* const arena : arenas_) {
     if (arena->is_watched() && arena->on_device() == arena->chunk_bytes()) StopWatching(*arena);

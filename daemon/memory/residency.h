@@ -94,6 +94,9 @@ class Residency {
 
   // Starts and ends moves and turns. Call often.
   void Poll(uint64_t now_ns);
+  // When Poll will give the machine host memory back, also if nobody wakes the lane; UINT64_MAX: there is
+  // none.
+  uint64_t due_ns() const;
   // Whether memory moves, or somebody waits for it.
   bool is_under_way() const { return moves_.is_under_way() || waiting_; }
 
@@ -106,6 +109,8 @@ class Residency {
   void StartWatching(Arena& arena);
   void StopWatching(Arena& arena);
   void LookAtWork();
+  // From when on nothing has moved for long.
+  uint64_t CalmNs() const;
   // Of the last second.
   void TakeRates();
   bool IsIdle(const Arena& arena) const;
@@ -169,7 +174,7 @@ class Residency {
   int watched_ = 0;             // arenas
   bool waiting_ = false;
   bool changed_ = false;  // since the last Decide
-  uint64_t now_ns_ = 0, decided_ns_ = 0, rated_ns_ = 0;
+  uint64_t now_ns_ = 0, polled_ns_ = 0, decided_ns_ = 0, rated_ns_ = 0;
   uint64_t turns_ = 0, turn_ns_ = 0;
   uint64_t refused_ns_ = 0;
 };
