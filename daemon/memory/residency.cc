@@ -533,7 +533,6 @@ void Residency::MakeRoom(Arena& arena, std::span<Chunk* const> missing) {
   }
 }
 
-// Has room in the host for what the chunk has.
 bool Residency::PrepareHost(Chunk& chunk, const Arena& arena) {
   if (!chunk.changed || !chunk.host.empty()) return true;
   auto parts = store_.Take(chunk.bytes(), KeptFree());

@@ -94,8 +94,7 @@ class Residency {
 
   // Starts and ends moves and turns. Call often.
   void Poll(uint64_t now_ns);
-  // When Poll will give the machine host memory back, also if nobody wakes the lane; UINT64_MAX: there is
-  // none.
+  // When Poll is due though nobody wakes the lane: it may give host memory back then. UINT64_MAX: never.
   uint64_t due_ns() const;
   // Whether memory moves, or somebody waits for it.
   bool is_under_way() const { return moves_.is_under_way() || waiting_; }
@@ -144,7 +143,7 @@ class Residency {
   Chunk* LatestUsed(Arena& arena, bool only_cold, uint64_t not_before);
   bool IsTurnOver(const Arena& arena, const Arena& waiting) const;
   void Suspend(Arena& arena);
-  // Has a place in the host for it. `arena` needs the one that it has on the device.
+  // Has room in the host for what the chunk has. `arena` needs its place on the device.
   bool PrepareHost(Chunk& chunk, const Arena& arena);
   bool DropCopies(uint64_t bytes);
 
