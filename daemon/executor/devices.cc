@@ -51,9 +51,6 @@ absl::Status AddProcessDevices(const DevicesOptions& options, const BackEnd& bac
 
 // Adds devices of this process's drivers.
 absl::Status AddLevelZeroDevices(const DevicesOptions& options, DeviceList& devices) {
-  std::vector<std::string> names;
-  for (const BackEnd& back_end : options.plan.in_process) names.push_back(back_end.name);
-  UseBackEnds(names);
   ASSIGN_OR_RETURN(auto opened, OpenLevelZeroDevices({.driver_library = options.driver_library,
                                                       .device = options.device,
                                                       .asynchronous = options.asynchronous}));
@@ -94,6 +91,9 @@ absl::StatusOr<DevicePlan> PlanDevices(const std::string& driver_library, const 
     std::copy_if(back_ends.begin(), back_ends.end(), std::back_inserter(plan.in_process),
                  [](const BackEnd& back_end) { return !back_end.own_process; });
   }
+  std::vector<std::string> here;
+  for (const BackEnd& back_end : plan.in_process) here.push_back(back_end.name);
+  RETURN_IF_ERROR(SetDriverEnvironment(driver_library, here));
   return plan;
 }
 

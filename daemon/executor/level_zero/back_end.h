@@ -35,7 +35,4 @@ struct BackEnd {
 // look for devices.
 absl::StatusOr<std::vector<BackEnd>> ListBackEnds(const std::string& driver_library);
 
-// Limits drivers of this process, and of its child processes, to devices of these back ends.
-void UseBackEnds(const std::vector<std::string>& names);
-
 }  // namespace xpud::executor

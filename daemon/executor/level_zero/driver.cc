@@ -104,17 +104,18 @@ absl::StatusOr<std::vector<BackEnd>> ListBackEnds(const std::string& driver_libr
   return found;
 }
 
-void UseBackEnds(const std::vector<std::string>& names) {
-  setenv("XPUD_BACK_ENDS", absl::StrJoin(names, ",").c_str(), 1);
-}
-
-absl::Status LoadDrivers(const DriverOptions& options) {
+absl::Status SetDriverEnvironment(const std::string& driver_library, std::span<const std::string> back_ends) {
   if (std::getenv("ZE_ENABLE_ALT_DRIVERS") == nullptr) {
-    ASSIGN_OR_RETURN(std::string libraries, OwnDriverLibrary(options.driver_library));
+    ASSIGN_OR_RETURN(std::string libraries, OwnDriverLibrary(driver_library));
     if (HasIntelRenderNode()) absl::StrAppend(&libraries, ",", kIntelLibrary);
     setenv("ZE_ENABLE_ALT_DRIVERS", libraries.c_str(), 1);
   }
   setenv("ZES_ENABLE_SYSMAN", "1", 0);  // required by Intel's driver for sensors
+  setenv("XPUD_BACK_ENDS", absl::StrJoin(back_ends, ",").c_str(), 1);
+  return absl::OkStatus();
+}
+
+absl::Status LoadDrivers(const DriverOptions& options) {
   const ze_result_t result = zeInit(0);
   if (result != ZE_RESULT_ERROR_UNINITIALIZED) return ToStatus(result, "zeInit");
   return absl::NotFoundError(

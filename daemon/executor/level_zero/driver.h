@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,13 @@ struct DriverOptions {
   bool asynchronous = false;    // tests: treat synchronous devices as asynchronous
 };
 
-// Loads the drivers, which look for their devices. Allocates no device memory; later calls do nothing. A
-// spare executor calls it ahead of time.
+// Sets what Level Zero's loader and our driver library read from the environment, in this process and those
+// that it starts: the libraries, and which back ends of ours may look for devices.
+// REQUIRES: this is the only thread. Another could read the environment, as libraries do, while it grows.
+absl::Status SetDriverEnvironment(const std::string& driver_library, std::span<const std::string> back_ends);
+
+// REQUIRES: SetDriverEnvironment. Loads the drivers, which look for their devices. Allocates no device
+// memory; later calls do nothing. A spare executor calls it ahead of time.
 absl::Status LoadDrivers(const DriverOptions& options);
 
 // Returns the devices of this process's drivers, GPUs first. At least one, or an error that says why there is

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -226,11 +227,12 @@ bool RunsPtx(const DriverOptions& options) {
 
 [[noreturn]] void ServeDevice(const DriverOptions& options, int index, int rings) {
   pthread_setname_np(pthread_self(), "xpud-spare");
+  absl::Status loaded = SetDriverEnvironment(options.driver_library, std::span(&options.device, 1));
   // Only saves time later: without a thread, the libraries are loaded when they are used.
   if (RunsPtx(options)) (void)StartDetached("xpud-load", [] { kernels::LoadGpuLibraries(); });
   Channels channels;
   for (int fd = kFirstMoverChannelFd; fd < kFirstRingFd; ++fd) channels.movers.emplace_back(UniqueFd(fd));
-  const absl::Status loaded = LoadDrivers(options);
+  if (loaded.ok()) loaded = LoadDrivers(options);
   if (!channels.memory.Next().ok()) _exit(kExitDaemonGone);  // otherwise the message is kTakeDevice
   pthread_setname_np(pthread_self(), "xpud-executor");
   const absl::Status failed = loaded.ok() ? Serve(options, index, rings, channels) : loaded;

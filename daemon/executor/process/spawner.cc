@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -42,7 +41,7 @@ struct Spawned {
 // What the child needs between clone and exec, while it shares the spawner's memory.
 struct Child {
   std::span<UniqueFd> fds;
-  std::vector<char*> arguments, environment;
+  std::vector<char*> arguments;
   int error = 0;
 };
 
@@ -61,19 +60,9 @@ int RunChild(void* argument) {
   for (const UniqueFd& fd : child.fds)
     if (dup2(fd.get(), target++) < 0) child.error = errno;
   if (child.error == 0 && close_range(static_cast<unsigned>(target), ~0U, CLOSE_RANGE_CLOEXEC) == 0)
-    execve("/proc/self/exe", child.arguments.data(), child.environment.data());
+    execve("/proc/self/exe", child.arguments.data(), environ);
   child.error = child.error != 0 ? child.error : errno;
   _exit(kExitFailed);
-}
-
-// An executor looks for devices of its own back end only.
-std::vector<std::string> EnvironmentFor(const std::string& back_end) {
-  constexpr std::string_view kBackEnds = "XPUD_BACK_ENDS=";
-  std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry)
-    if (!std::string_view(*entry).starts_with(kBackEnds)) environment.emplace_back(*entry);
-  environment.push_back(std::string(kBackEnds) + back_end);
-  return environment;
 }
 
 Spawned SpawnHere(const ExecutorCommand& command, const Spawner::Common& common, std::span<UniqueFd> fds) {
@@ -84,8 +73,7 @@ Spawned SpawnHere(const ExecutorCommand& command, const Spawner::Common& common,
                                                       .rings = static_cast<int>(command.rings),
                                                       .confine = common.confine}
                                            .ToArgv();
-  std::vector<std::string> environment = EnvironmentFor(back_end);
-  Child child = {fds, Pointers(arguments), Pointers(environment)};
+  Child child = {fds, Pointers(arguments)};
   static std::array<std::byte, kStackBytes> stack;
   const pid_t pid =
       clone(RunChild, stack.data() + stack.size(), CLONE_VM | CLONE_VFORK | CLONE_PARENT | SIGCHLD, &child);
