@@ -91,10 +91,13 @@ absl::StatusOr<DevicePlan> PlanDevices(const std::string& driver_library, const 
     std::copy_if(back_ends.begin(), back_ends.end(), std::back_inserter(plan.in_process),
                  [](const BackEnd& back_end) { return !back_end.own_process; });
   }
-  std::vector<std::string> here;
-  for (const BackEnd& back_end : plan.in_process) here.push_back(back_end.name);
-  RETURN_IF_ERROR(SetDriverEnvironment(driver_library, here));
   return plan;
+}
+
+absl::Status PrepareDrivers(const std::string& driver_library, const DevicePlan& plan) {
+  std::vector<std::string> names;
+  for (const BackEnd& back_end : plan.in_process) names.push_back(back_end.name);
+  return SetDriverEnvironment(driver_library, names);
 }
 
 absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {

@@ -26,9 +26,12 @@ struct DevicePlan {
 
 // `driver_library`: path of libze_xpud.so; empty: beside this binary, in ../lib. `device`: "auto", "cpu",
 // "gpu" or a back end's name. Returns InvalidArgument if the executor kind does not suit the device.
-// REQUIRES: this is the only thread: the environment is set for the drivers of this process.
 absl::StatusOr<DevicePlan> PlanDevices(const std::string& driver_library, const std::string& device,
                                        ExecutorKind executor);
+
+// Sets what the drivers of this process read from the environment. Call before OpenDevices.
+// REQUIRES: this is the only thread.
+absl::Status PrepareDrivers(const std::string& driver_library, const DevicePlan& plan);
 
 struct DevicesOptions {
   DevicePlan plan;

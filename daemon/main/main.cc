@@ -467,6 +467,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   std::string in_force;
   ASSIGN_OR_RETURN(executor::DevicePlan plan,
                    executor::PlanDevices(options.driver, options.device, options.executor));
+  RETURN_IF_ERROR(executor::PrepareDrivers(options.driver, plan));
   ASSIGN_OR_RETURN(const auto moved_out_file, MakeMovedOutFile(options));
   ASSIGN_OR_RETURN(auto compile_process, StartCompileProcess(options));
   ASSIGN_OR_RETURN(auto spawner, ConfineAndSpawn(options, plan,

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/executor/level_zero/driver.h"
 #include "daemon/executor/process/executor_main.h"
 
 namespace xpud::executor::testing {
@@ -166,6 +167,8 @@ int RunDeviceTests(int argc, char** argv, const std::string& driver) {
   ::testing::InitGoogleTest(&argc, argv);
   auto& prepared = ThePrepared();
   prepared.driver = driver;
+  const std::string back_ends[] = {"cpu"};
+  if (!SetDriverEnvironment(driver, back_ends).ok()) return 1;
   for (int i = CountTestsWithExecutors(); i > 0; --i) {
     auto started = process::Spawner::Start({.driver_library = driver, .confine = ""}, [] {});
     if (!started.ok()) return 1;
