@@ -92,7 +92,7 @@ TABLE = (
                  "How long a claim stays when Ray's processes hang, or were killed and the agent cannot watch them. It is renewed at a third of this time."),
     )),
     Part("Drivers and vendors' libraries", "Set them for the daemon. Its confinement allows the folders of the libraries that they name.", (
-        Variable("XPUD_BACK_ENDS", DRIVER, "of `cpu`, `cuda`, separated by commas", "all", "The back ends that the driver offers. The daemon sets it for executor processes."),
+        Variable("XPUD_BACK_ENDS", DRIVER, "of `cpu`, `cuda`, separated by commas", "all", "The back ends that the driver offers. The daemon and its executor processes set it for themselves."),
         Variable("XPUD_CPU_DEVICES", DRIVER, "1 to 16", "1", "Divides the CPU among several devices, for tests. `xpud --test-devices N` sets it."),
         Variable("XPUD_CPU_PCI", DRIVER, "addresses, separated by commas", "not on PCI", "What the CPU devices say as their addresses on PCI. For tests."),
         Variable("XPUD_CPU_PLAIN", DRIVER, "`1`", "off", "The CPU's driver offers API 1.3 and none of our extensions, like another vendor's. For tests."),
